@@ -15,7 +15,10 @@ SplitBehavior = Literal["isolated", "removed", "merged_with_previous", "merged_w
 
 
 class MergeModel(msgspec.Struct, frozen=True, kw_only=True, tag="merges"):
-    """BPE by a merge list, as in tokenizer.json; strings are as in the file."""
+    """BPE by a merge list, as in tokenizer.json; strings are as in the file.
+
+    Byte-level: a byte without a token (StarCoder has none for 0xF1) is taken out of its piece before merging.
+    Plain: a byte without a fallback token never needs one (its character is a token)."""
 
     vocab: dict[str, int]
     merges: list[tuple[str, str]] | list[str]
@@ -38,7 +41,8 @@ class RankModel(msgspec.Struct, frozen=True, kw_only=True, tag="ranks"):
 class ScoreModel(msgspec.Struct, frozen=True, kw_only=True, tag="scores"):
     """SentencePiece BPE: any two neighbours whose concatenation is a piece may merge, highest score first.
 
-    Only pieces that text can produce are listed (normal and byte pieces), ▁ for a space."""
+    Only pieces that merging can produce are listed, ▁ for a space; byte pieces are in `byte_ids` alone, because the
+    text "<0x0A>" is six characters and never the piece of that name."""
 
     pieces: list[str]
     ids: list[int]
@@ -75,6 +79,9 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     char methods (the Digits and Punctuation pre-tokenizers)."""
     behavior: SplitBehavior = "isolated"
     invert: bool = False
+    over: Literal["characters", "bytes"] = "characters"
+    """bytes: the pattern reads one character of GPT-2's byte table per byte of text, as Falcon's digits do (a cut
+    may fall inside a character)."""
 
 
 class AddedToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,62 @@
+# Everything a person or a machine runs here. Needs Python >= 3.10, pip, g++ and make; the rest goes into .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+ARGS   ?=
+FUZZ_TIME ?= 60
+FUZZ_EXAMPLES ?= 3000
+
+export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc)
+SANITIZED := build/sanitized
+CMAKE     := $(or $(shell command -v cmake),$(BIN)/cmake)
+
+.PHONY: demo test lint types native-test fuzz bench nightly clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed  ## encode embedded text, check it against the reference, show the speed
+	$(BIN)/gristmill demo
+
+test: lint types native-test  ## everything that must hold before a change goes in
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+
+types: $(VENV)/installed
+	$(BIN)/mypy
+
+native-test: $(CMAKE)  ## native/tests and a short run of native/fuzz, under ASan and UBSan
+	$(CMAKE) -S . -B $(SANITIZED) -G "Unix Makefiles" --log-level=WARNING -DCMAKE_BUILD_TYPE=Debug \
+	  -DCMAKE_CXX_FLAGS=-O1 -DGRISTMILL_SANITIZE=ON -DGRISTMILL_TESTS=ON -DGRISTMILL_FUZZ=ON
+	$(CMAKE) --build $(SANITIZED) -- --no-print-directory -s
+	cd $(SANITIZED) && $(dir $(abspath $(CMAKE)))ctest --output-on-failure --no-tests=error
+
+fuzz: native-test $(VENV)/installed  ## FUZZ_TIME seconds a native target, FUZZ_EXAMPLES examples a Python one
+	for target in $(notdir $(basename $(wildcard native/fuzz/fuzz_*.cpp))); do \
+	  $(SANITIZED)/$$target -runs=1000000000 -max_total_time=$(FUZZ_TIME) -seed=$$(date +%s) || exit 1; done
+	GRISTMILL_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/test_fuzz.py
+
+bench: $(VENV)/installed  ## make bench ARGS="-t path/to/tokenizer corpus.jsonl"
+	$(BIN)/gristmill bench $(ARGS)
+
+nightly: $(VENV)/installed  ## make nightly ARGS="--tokenizers DIR --corpus FILE.jsonl"
+	$(BIN)/python benchmarks/exactness.py --random 1000000 $(ARGS)
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# Editable: a change in Python is live, a change in native code or build files installs anew.
+$(VENV)/installed: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
+	$(BIN)/python -m pip install -q -e '.[test]'
+	touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(BIN)/cmake: | $(BIN)/python
+	$(BIN)/python -m pip install -q cmake

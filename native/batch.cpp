@@ -1,0 +1,184 @@
+#include "batch.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "utf8.hpp"
+
+namespace gristmill {
+
+namespace {
+
+constexpr size_t kRangeBytes = 1 << 20;   // text a thread takes at a time
+constexpr size_t kLargest = 0xFFFFFF00u;  // offsets inside a document are 32 bits
+
+struct Range {
+    size_t begin, end;
+    IdBuffer ids;
+    DocumentError error;
+};
+
+std::vector<Range> cut_ranges(const std::vector<Document>& documents, unsigned num_threads) {
+    size_t total = 0;
+    for (const Document& document : documents) total += document.size;
+    size_t wanted = num_threads == 1 ? SIZE_MAX : std::clamp<size_t>(total / num_threads / 8, 1 << 12, kRangeBytes);
+    std::vector<Range> ranges;
+    size_t begin = 0, held = 0;
+    for (size_t i = 0; i < documents.size(); ++i) {
+        held += documents[i].size;
+        if (held < wanted && i + 1 < documents.size()) continue;
+        ranges.push_back({begin, i + 1, {}, {}});
+        begin = i + 1;
+        held = 0;
+    }
+    return ranges;
+}
+
+void replace_invalid(const Document& document, std::string& out) {
+    out.clear();
+    const auto* text = reinterpret_cast<const char*>(document.data);
+    for (size_t at = 0; at < document.size;) {
+        size_t valid = utf8_first_invalid(document.data + at, document.size - at);
+        out.append(text + at, valid);
+        at += valid;
+        if (at == document.size) break;
+        out.append("\xEF\xBF\xBD");
+        at += utf8_invalid_length(document.data, document.size, at);
+    }
+}
+
+// Runs work on `count` threads, this one included; an exception in any of them is thrown here.
+template <typename Work>
+void run_threads(unsigned count, const Work& work) {
+    std::mutex mutex;
+    std::exception_ptr failure;
+    auto guarded = [&] {
+        try {
+            work();
+        } catch (...) {
+            std::lock_guard lock(mutex);
+            failure = std::current_exception();
+        }
+    };
+    std::vector<std::jthread> threads;
+    for (unsigned i = 1; i < count; ++i) threads.emplace_back(guarded);
+    guarded();
+    threads.clear();
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace
+
+// An encoder taken from the engine for the time of a call.
+class Engine::Lease {
+public:
+    explicit Lease(Engine& engine) : engine_(engine) {
+        {
+            std::lock_guard lock(engine.mutex_);
+            if (!engine.idle_.empty()) {
+                encoder_ = std::move(engine.idle_.back());
+                engine.idle_.pop_back();
+            }
+        }
+        if (!encoder_) encoder_ = std::make_unique<Encoder>(engine.program_, engine.cache_bytes_);
+    }
+    ~Lease() {
+        std::lock_guard lock(engine_.mutex_);
+        engine_.idle_.push_back(std::move(encoder_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Encoder& operator*() { return *encoder_; }
+
+private:
+    Engine& engine_;
+    std::unique_ptr<Encoder> encoder_;
+};
+
+Engine::Engine(Program program, size_t cache_bytes) : program_(std::move(program)), cache_bytes_(cache_bytes) {
+    for (const AddedToken& token : program_.raw_tokens->tokens()) added_.emplace(token.id, token.content);
+    for (const AddedToken& token : program_.normalized_tokens->tokens()) added_.emplace(token.id, token.content);
+}
+
+std::string_view Engine::decoded(uint32_t id) const {
+    auto added = added_.find(id);
+    return added != added_.end() ? added->second : program_.model->decoded(id);
+}
+
+size_t Engine::state_bytes() {
+    std::lock_guard lock(mutex_);
+    size_t total = 0;
+    for (const auto& encoder : idle_) total += encoder->memory_bytes();
+    return total;
+}
+
+// sizes[i] = ids of document i. Stops at the first error.
+void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documents, size_t begin, size_t end,
+                          const BatchOptions& options, IdBuffer& ids, int64_t* sizes, DocumentError& error) const {
+    std::string replaced;
+    for (size_t i = begin; i < end; ++i) {
+        std::string_view text(reinterpret_cast<const char*>(documents[i].data), documents[i].size);
+        size_t invalid = documents[i].is_checked ? text.size() : utf8_first_invalid(documents[i].data, text.size());
+        if (invalid < text.size()) {
+            if (!options.replace_invalid) {
+                error = {DocumentError::Kind::invalid_utf8, i, invalid};
+                return;
+            }
+            replace_invalid(documents[i], replaced);
+            text = replaced;
+        }
+        if (text.size() > kLargest) {
+            error = {DocumentError::Kind::too_large, i, 0};
+            return;
+        }
+        if (options.count_only) ids.clear();
+        size_t before = ids.size();
+        encoder.encode(text, options.special, ids);
+        sizes[i] = static_cast<int64_t>(ids.size() - before);
+    }
+}
+
+BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOptions& options) {
+    BatchResult result;
+    result.offsets.assign(documents.size() + 1, 0);
+    std::vector<Range> ranges = cut_ranges(documents, options.num_threads);
+    unsigned num_threads = static_cast<unsigned>(std::min<size_t>(options.num_threads, ranges.size()));
+    std::atomic<size_t> next{0};
+    run_threads(num_threads, [&] {
+        Lease encoder(*this);
+        for (size_t i; (i = next.fetch_add(1)) < ranges.size();) {
+            Range& range = ranges[i];
+            encode_range(*encoder, documents, range.begin, range.end, options, range.ids, result.offsets.data() + 1,
+                         range.error);
+        }
+    });
+    for (const Range& range : ranges) {
+        if (range.error.kind == DocumentError::Kind::none) continue;
+        result.error = range.error;
+        return result;
+    }
+    for (size_t i = 0; i < documents.size(); ++i) result.offsets[i + 1] += result.offsets[i];
+    if (options.count_only || ranges.empty()) return result;
+    if (ranges.size() == 1) {
+        result.ids = std::move(ranges[0].ids);
+        return result;
+    }
+    auto total = static_cast<size_t>(result.offsets.back());
+    uint32_t* all = result.ids.reserve(total);
+    next = 0;
+    run_threads(num_threads, [&] {
+        for (size_t i; (i = next.fetch_add(1)) < ranges.size();) {
+            IdBuffer ids = std::move(ranges[i].ids);
+            if (ids.size()) {
+                std::memcpy(all + result.offsets[ranges[i].begin], ids.data(), ids.size() * sizeof(uint32_t));
+            }
+        }
+    });
+    result.ids.commit(all + total);
+    return result;
+}
+
+}  // namespace gristmill

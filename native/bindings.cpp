@@ -1,0 +1,369 @@
+// The only file that knows Python: turns its objects into views, lets go of the GIL, hands arrays back.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "batch.hpp"
+#include "utf8.hpp"
+#include "vocabulary.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace gristmill {
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Offsets = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Table = nb::ndarray<const T, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+std::vector<T> to_vector(const Table<T>& table) {
+    return {table.data(), table.data() + table.size()};
+}
+
+std::string_view view_of(nb::handle object) {
+    if (PyUnicode_Check(object.ptr())) {
+        Py_ssize_t size;
+        const char* data = PyUnicode_AsUTF8AndSize(object.ptr(), &size);
+        if (!data) throw nb::python_error();
+        return {data, static_cast<size_t>(size)};
+    }
+    if (PyBytes_Check(object.ptr())) {
+        return {PyBytes_AS_STRING(object.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(object.ptr()))};
+    }
+    throw ModelError("a token is neither str nor bytes");
+}
+
+void add_vocabulary(nb::dict vocab, VocabularyInput& input) {
+    for (auto [token, id] : vocab) {
+        input.tokens.push_back(view_of(token));
+        input.ids.push_back(nb::cast<uint32_t>(id));
+    }
+}
+
+// "left right", or a pair of strings.
+std::pair<std::string_view, std::string_view> pair_of(nb::handle merge) {
+    if (PyUnicode_Check(merge.ptr())) {
+        std::string_view both = view_of(merge);
+        size_t space = both.find(' ');
+        if (space == std::string_view::npos || both.find(' ', space + 1) != std::string_view::npos) {
+            throw ModelError("a merge is not two tokens with a space between: \"" + std::string(both.substr(0, 60)) + "\"");
+        }
+        return {both.substr(0, space), both.substr(space + 1)};
+    }
+    if (nb::len(merge) != 2) throw ModelError("a merge is not a pair of tokens");
+    return {view_of(merge[0]), view_of(merge[1])};
+}
+
+std::shared_ptr<Model> compile_merges(nb::dict vocab, nb::list merges, const std::string& token_text, bool byte_fallback,
+                                      bool whole_piece_first) {
+    VocabularyInput input;
+    input.text = token_text == "byte_level" ? TokenText::byte_level : token_text == "marks" ? TokenText::marks : TokenText::plain;
+    input.byte_fallback = byte_fallback;
+    input.whole_piece_first = whole_piece_first;
+    add_vocabulary(vocab, input);
+    std::vector<std::pair<std::string_view, std::string_view>> pairs;
+    pairs.reserve(nb::len(merges));
+    for (nb::handle merge : merges) pairs.push_back(pair_of(merge));
+    return std::make_shared<Model>(from_merges(input, pairs));
+}
+
+std::shared_ptr<Model> compile_ranks(nb::dict ranks, uint32_t id_offset) {
+    VocabularyInput input;
+    input.text = TokenText::bytes;
+    input.whole_piece_first = true;
+    add_vocabulary(ranks, input);
+    std::vector<uint32_t> order = input.ids;
+    for (uint32_t& id : input.ids) id += id_offset;
+    return std::make_shared<Model>(from_ranks(input, order));
+}
+
+// Pieces with distinct ranks, best first, and the ids of <0x00>..<0xFF>.
+std::shared_ptr<Model> compile_scores(nb::list pieces, const std::vector<uint32_t>& ids, const std::vector<uint32_t>& ranks,
+                                      const std::vector<uint32_t>& byte_ids) {
+    VocabularyInput input;
+    input.text = TokenText::marks;
+    for (nb::handle piece : pieces) input.tokens.push_back(view_of(piece));
+    input.ids = ids;
+    if (ids.size() != input.tokens.size() || ranks.size() != ids.size() || byte_ids.size() != 256) {
+        throw ModelError("pieces, ids and ranks must be of one length, byte ids 256");
+    }
+    return std::make_shared<Model>(from_ranks(input, ranks, byte_ids));
+}
+
+ClassTable class_table(const Table<uint16_t>& stage1, const Table<uint8_t>& stage2) {
+    ClassTable table{to_vector(stage1), to_vector(stage2)};
+    if (table.stage1.size() != 0x1100) throw ModelError("a class table needs 0x1100 blocks");
+    for (uint16_t block : table.stage1) {
+        if ((block + 1u) * 256 > table.stage2.size()) throw ModelError("a class table points past its end");
+    }
+    return table;
+}
+
+SpecialPolicy policy_of(const std::string& name) {
+    if (name == "text") return SpecialPolicy::text;
+    if (name == "parse") return SpecialPolicy::parse;
+    throw nb::value_error("special_tokens is one of text, parse");
+}
+
+// Documents as views; holds what had to be written anew (str that is not ASCII).
+class DocumentViews {
+public:
+    std::vector<Document> documents;
+    struct Surrogate {
+        bool found = false;
+        size_t document = 0, offset = 0;
+    } surrogate;
+
+    DocumentViews(nb::list texts, bool replace_invalid) {
+        documents.reserve(nb::len(texts));
+        for (nb::handle text : texts) {
+            if (!add(text.ptr(), replace_invalid)) return;
+        }
+        for (size_t i : written_) documents[i].data = arena_.data() + reinterpret_cast<size_t>(documents[i].data);
+    }
+    DocumentViews(const Bytes& buffer, const Offsets& offsets, bool is_checked) {
+        for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+            int64_t begin = offsets.data()[i], end = offsets.data()[i + 1];
+            if (begin < 0 || end < begin || static_cast<size_t>(end) > buffer.size()) {
+                throw nb::value_error("offsets must rise from 0 and stay inside the buffer");
+            }
+            documents.push_back({buffer.data() + begin, static_cast<size_t>(end - begin), is_checked});
+        }
+    }
+
+private:
+    bool add(PyObject* text, bool replace_invalid) {
+        if (PyBytes_Check(text)) {
+            documents.push_back({reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(text)),
+                                 static_cast<size_t>(PyBytes_GET_SIZE(text)), false});
+            return true;
+        }
+        if (!PyUnicode_Check(text)) {
+            std::string type = nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(text))).attr("__name__"));
+            throw nb::type_error(("document " + std::to_string(documents.size()) + " is " + type + ", not str or bytes").c_str());
+        }
+        if (PyUnicode_IS_COMPACT_ASCII(text)) {
+            documents.push_back({static_cast<const uint8_t*>(PyUnicode_DATA(text)),
+                                 static_cast<size_t>(PyUnicode_GET_LENGTH(text)), true});
+            return true;
+        }
+        return write(text, replace_invalid);
+    }
+
+    // Not PyUnicode_AsUTF8: that would keep a second copy of every string for as long as the string lives.
+    bool write(PyObject* text, bool replace_invalid) {
+        int kind = PyUnicode_KIND(text);
+        const void* data = PyUnicode_DATA(text);
+        Py_ssize_t length = PyUnicode_GET_LENGTH(text);
+        size_t begin = arena_.size();
+        arena_.resize(begin + static_cast<size_t>(length) * (kind == 1 ? 2 : kind == 2 ? 3 : 4));
+        uint8_t* out = arena_.data() + begin;
+        for (Py_ssize_t i = 0; i < length; ++i) {
+            uint32_t cp = PyUnicode_READ(kind, data, i);
+            if (cp - 0xD800u < 0x800u) {
+                if (!replace_invalid) {
+                    surrogate = {true, documents.size(), static_cast<size_t>(out - arena_.data()) - begin};
+                    return false;
+                }
+                cp = 0xFFFD;
+            }
+            out += utf8_encode(cp, out);
+        }
+        arena_.resize(static_cast<size_t>(out - arena_.data()));
+        written_.push_back(documents.size());
+        documents.push_back({reinterpret_cast<const uint8_t*>(begin), arena_.size() - begin, true});  // offset for now
+        return true;
+    }
+
+    std::vector<uint8_t> arena_;
+    std::vector<size_t> written_;
+};
+
+template <typename T>
+nb::object array_of(T* data, size_t size, nb::capsule owner) {
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
+}
+
+// (ids or None, offsets, error): error is None or (kind, document, byte offset).
+nb::tuple result_of(BatchResult result, bool count_only) {
+    auto* offsets = new std::vector<int64_t>(std::move(result.offsets));
+    nb::capsule offsets_owner(offsets, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
+    nb::object offsets_array = array_of(offsets->data(), offsets->size(), offsets_owner);
+    if (result.error.kind != DocumentError::Kind::none) {
+        const char* kinds[] = {"", "invalid_utf8", "too_large"};
+        return nb::make_tuple(nb::none(), offsets_array,
+                              nb::make_tuple(kinds[static_cast<int>(result.error.kind)], result.error.document,
+                                             result.error.offset));
+    }
+    if (count_only) return nb::make_tuple(nb::none(), offsets_array, nb::none());
+    size_t size = result.ids.size();
+    uint32_t* ids = result.ids.release();
+    static uint32_t nothing;
+    nb::capsule ids_owner(ids ? ids : &nothing, [](void* p) noexcept {
+        if (p != &nothing) std::free(p);
+    });
+    return nb::make_tuple(array_of(ids ? ids : &nothing, size, ids_owner), offsets_array, nb::none());
+}
+
+nb::tuple encode(Engine& engine, DocumentViews& views, const std::string& special, bool replace_invalid, bool count_only,
+                 unsigned num_threads) {
+    if (views.surrogate.found) {
+        return nb::make_tuple(nb::none(), nb::none(),
+                              nb::make_tuple("lone_surrogate", views.surrogate.document, views.surrogate.offset));
+    }
+    BatchOptions options{policy_of(special), replace_invalid, count_only, std::max(1u, num_threads)};
+    BatchResult result;
+    {
+        nb::gil_scoped_release release;
+        result = engine.encode(views.documents, options);
+    }
+    return result_of(std::move(result), count_only);
+}
+
+// Offsets and validity of a flat buffer: (document, offset) of the first invalid byte, or None.
+nb::object find_invalid(const Bytes& buffer, const Offsets& offsets) {
+    DocumentViews views(buffer, offsets, false);
+    for (size_t i = 0; i < views.documents.size(); ++i) {
+        size_t at = utf8_first_invalid(views.documents[i].data, views.documents[i].size);
+        if (at < views.documents[i].size) return nb::make_tuple(i, at);
+    }
+    return nb::none();
+}
+
+// One flat buffer of UTF-8 and its offsets, or None and (document, offset) of a lone surrogate.
+nb::tuple pack(nb::list texts, bool replace_invalid) {
+    DocumentViews views(texts, replace_invalid);
+    if (views.surrogate.found) {
+        return nb::make_tuple(nb::none(), nb::make_tuple(views.surrogate.document, views.surrogate.offset));
+    }
+    size_t total = 0;
+    for (const auto& document : views.documents) total += document.size;
+    auto* buffer = new std::vector<uint8_t>(std::max<size_t>(total, 1));
+    nb::capsule buffer_owner(buffer, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+    auto* offsets = new std::vector<int64_t>{0};
+    nb::capsule offsets_owner(offsets, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
+    uint8_t* out = buffer->data();
+    for (const auto& document : views.documents) {
+        if (document.size) std::memcpy(out, document.data, document.size);
+        out += document.size;
+        offsets->push_back(out - buffer->data());
+    }
+    return nb::make_tuple(array_of(buffer->data(), total, buffer_owner),
+                          array_of(offsets->data(), offsets->size(), offsets_owner));
+}
+
+// A compiled tokenizer being put together; Engine takes it over.
+struct Build {
+    Program program;
+    std::vector<AddedToken> raw, normalized;
+    ClassTable word_class;
+};
+
+}  // namespace
+}  // namespace gristmill
+
+NB_MODULE(_native, m) {
+    using namespace gristmill;
+    nb::set_leak_warnings(false);
+    nb::exception<ModelError>(m, "ModelError", PyExc_ValueError);
+
+    nb::class_<Model>(m, "Model")
+        .def("token", [](const Model& model, uint32_t id) {
+            auto token = model.token(id);
+            return nb::bytes(token.data(), token.size());
+        })
+        .def("is_reachable", &Model::is_reachable)
+        .def_prop_ro("num_ids", &Model::num_ids)
+        .def("merge_slowly", [](const Model& model, nb::bytes text) {
+            std::vector<uint32_t> out;
+            merge_slowly(model, {text.c_str(), text.size()}, out);
+            return out;
+        })
+        .def("merge_fast", [](const Model& model, nb::bytes text) {
+            std::string_view view{text.c_str(), text.size()};
+            std::vector<uint32_t> out(view.size());
+            if (view.size() <= kShortSymbols) {
+                out.resize(view.empty() ? 0 : merge_short(model, view, out.data()));
+            } else {
+                out.clear();
+                MergeScratch scratch;
+                merge_long(model, view, scratch, out);
+            }
+            return out;
+        });
+    m.def("compile_merges", &compile_merges, "vocab"_a, "merges"_a, "token_text"_a, "byte_fallback"_a, "whole_piece_first"_a);
+    m.def("compile_ranks", &compile_ranks, "ranks"_a, "id_offset"_a);
+    m.def("compile_scores", &compile_scores, "pieces"_a, "ids"_a, "ranks"_a, "byte_ids"_a);
+    m.def("find_invalid", &find_invalid, "buffer"_a, "offsets"_a);
+    m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
+    m.def("normalize", [](const std::string& form, nb::bytes text) {
+        std::string out;
+        normalize(form == "nfkc" ? Form::nfkc : Form::nfc, reinterpret_cast<const uint8_t*>(text.c_str()), text.size(), out);
+        return nb::bytes(out.data(), out.size());
+    }, "form"_a, "text"_a);
+
+    nb::class_<Build>(m, "Build")
+        .def(nb::init<>())
+        .def("set_model", [](Build& build, std::shared_ptr<Model> model) { build.program.model = std::move(model); })
+        .def("set_form", [](Build& build, const std::string& form) {
+            build.program.form = form == "nfkc" ? Form::nfkc : Form::nfc;
+        })
+        .def("set_spaces_as_marks", [](Build& build) { build.program.spaces_as_marks = true; })
+        .def("set_prefix", [](Build& build, const std::string& where, bool unless_present, bool before_normalized_tokens) {
+            build.program.prefix = {where == "first" ? Prefix::Where::first : Prefix::Where::always, unless_present,
+                                    before_normalized_tokens};
+        })
+        .def("set_word_class", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2) {
+            build.word_class = class_table(stage1, stage2);
+        })
+        .def("set_transducer", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2, Table<uint16_t> table,
+                                  unsigned num_classes) {
+            if (table.size() == 0 || table.size() % 256 || num_classes > 126) throw nb::value_error("bad transducer table");
+            for (size_t i = 0; i < table.size(); ++i) {
+                if ((table.data()[i] >> 8) * size_t{256} >= table.size()) throw nb::value_error("transducer points past its end");
+            }
+            build.program.transducer =
+                std::make_unique<Transducer>(class_table(stage1, stage2), to_vector(table), num_classes);
+        })
+        .def("set_word_transducer", [](Build& build) { build.program.transducer = word_transducer(*build.program.model); })
+        .def("add_splitter", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2, Table<uint16_t> next_state,
+                                Table<uint8_t> match, unsigned num_classes, bool keep_matches, bool keep_gaps) {
+            build.program.chain.push_back({class_table(stage1, stage2), num_classes, to_vector(next_state), to_vector(match),
+                                           keep_matches, keep_gaps});
+        })
+        .def("add_token", [](Build& build, uint32_t id, const std::string& content, bool special, bool normalized,
+                             bool single_word, bool lstrip, bool rstrip) {
+            (normalized ? build.normalized : build.raw).push_back({id, content, special, single_word, lstrip, rstrip});
+        });
+
+    nb::class_<Engine>(m, "Engine")
+        .def("__init__", [](Engine* self, Build& build, size_t cache_bytes) {
+            build.program.raw_tokens = std::make_unique<AddedTokens>(std::move(build.raw), build.word_class);
+            build.program.normalized_tokens = std::make_unique<AddedTokens>(std::move(build.normalized), build.word_class);
+            new (self) Engine(std::move(build.program), cache_bytes);
+        }, "build"_a, "cache_bytes"_a)
+        .def_prop_ro("state_bytes", &Engine::state_bytes)
+        .def("decode", [](const Engine& engine, nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig> ids) {
+            std::string out;
+            for (size_t i = 0; i < ids.size(); ++i) out += engine.decoded(ids.data()[i]);
+            return nb::bytes(out.data(), out.size());
+        }, "ids"_a)
+        .def("encode_list", [](Engine& engine, nb::list texts, const std::string& special, bool replace_invalid,
+                               bool count_only, unsigned num_threads) {
+            DocumentViews views(texts, replace_invalid);
+            return encode(engine, views, special, replace_invalid, count_only, num_threads);
+        }, "texts"_a, "special_tokens"_a, "replace_invalid"_a, "count_only"_a, "num_threads"_a)
+        .def("encode_flat", [](Engine& engine, Bytes buffer, Offsets offsets, const std::string& special,
+                               bool replace_invalid, bool count_only, unsigned num_threads) {
+            DocumentViews views(buffer, offsets, false);
+            return encode(engine, views, special, replace_invalid, count_only, num_threads);
+        }, "buffer"_a, "offsets"_a, "special_tokens"_a, "replace_invalid"_a, "count_only"_a, "num_threads"_a);
+}

@@ -1,0 +1,371 @@
+#include "encoder.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <new>
+
+#include "utf8.hpp"
+
+namespace gristmill {
+
+namespace {
+constexpr size_t kBlock = 8192;            // bytes split at a time: their ends stay in L1
+constexpr size_t kBatch = 256;             // pieces looked up together: their cache misses overlap
+constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
+constexpr std::string_view kMark = "\xE2\x96\x81";
+
+bool is_tail(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
+const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
+}  // namespace
+
+IdBuffer::~IdBuffer() { std::free(data_); }
+
+void IdBuffer::swap(IdBuffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    std::swap(capacity_, other.capacity_);
+}
+
+uint32_t* IdBuffer::reserve(size_t count) {
+    if (size_ + count > capacity_) {
+        size_t wanted = std::max(size_ + count, capacity_ + capacity_ / 2);
+        void* grown = std::realloc(data_, wanted * sizeof(uint32_t));
+        if (!grown) throw std::bad_alloc();
+        data_ = static_cast<uint32_t*>(grown);
+        capacity_ = wanted;
+    }
+    return data_ + size_;
+}
+
+uint32_t* IdBuffer::release() {
+    uint32_t* data = data_;
+    data_ = nullptr;
+    size_ = capacity_ = 0;
+    return data;
+}
+
+std::unique_ptr<Transducer> word_transducer(const Model& model) {
+    constexpr unsigned kOther = 128;  // column of every character that is not ASCII
+    auto is_word = [](unsigned c) {
+        return c == kOther || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    };
+    std::vector<std::vector<bool>> is_cut(kOther + 1, std::vector<bool>(kOther + 1));
+    for (unsigned a = 0; a <= kOther; ++a) {
+        for (unsigned b = 0; b <= kOther; ++b) {
+            if (is_word(a) && is_word(b)) continue;
+            bool covered = false;
+            for (unsigned x = a; x < (a == kOther ? 256 : a + 1) && !covered; ++x) {
+                for (unsigned y = b; y < (b == kOther ? 256 : b + 1) && !covered; ++y) {
+                    covered = model.cover().are_neighbours(static_cast<uint8_t>(x), static_cast<uint8_t>(y));
+                }
+            }
+            is_cut[a][b] = !covered;
+        }
+    }
+    std::map<std::vector<bool>, unsigned> config_of_row;
+    std::vector<unsigned> config_of(kOther + 1);
+    std::vector<std::vector<bool>> rows{std::vector<bool>(kOther + 1)};  // config 0: nothing read yet
+    for (unsigned a = 0; a <= kOther; ++a) {
+        auto [it, is_new] = config_of_row.try_emplace(is_cut[a], static_cast<unsigned>(rows.size()));
+        if (is_new) rows.push_back(is_cut[a]);
+        config_of[a] = it->second;
+    }
+    std::vector<uint16_t> table(rows.size() * 256);
+    for (size_t q = 0; q < rows.size(); ++q) {
+        for (unsigned b = 0; b <= kOther; ++b) {
+            table[q * 256 + b] = static_cast<uint16_t>(config_of[b] << 8 | (rows[q][b] ? 1 : 0));
+        }
+        table[q * 256 + kOther + 1] = 1;
+    }
+    ClassTable classes{std::vector<uint16_t>(0x1100), std::vector<uint8_t>(256)};
+    return std::make_unique<Transducer>(std::move(classes), std::move(table), 1);
+}
+
+Encoder::Encoder(const Program& program, size_t cache_bytes)
+    : program_(program), model_(*program.model), pieces_(cache_bytes), part_flag_(0) {
+    for (uint32_t id = 0; id < model_.num_ids() && model_.whole_piece_first(); ++id) {
+        if (!model_.token(id).empty() && !model_.is_reachable(id)) part_flag_ = 0x10ull << 56;
+    }
+}
+
+size_t Encoder::memory_bytes() const {
+    size_t words = ends_.capacity() + scratch_.ids.capacity() + scratch_.next.capacity() + scratch_.previous.capacity() +
+                   long_ids_.capacity();
+    size_t pieces = chain_pieces_[0].capacity() + chain_pieces_[1].capacity();
+    return pieces_.memory_bytes() + words * sizeof(uint32_t) + pieces * sizeof(PlainSplitter::Piece) +
+           normalized_.capacity() + prefixed_.capacity();
+}
+
+void Encoder::encode(std::string_view document, SpecialPolicy policy, IdBuffer& out) {
+    if (program_.raw_tokens->is_idle(policy)) {
+        encode_raw_stretch(document, true, policy, out);
+        return;
+    }
+    size_t from = 0, taken = 0;
+    AddedTokens::Match match;
+    while (program_.raw_tokens->next(document, from, taken, policy, match)) {
+        if (taken < match.begin) {
+            encode_raw_stretch(document.substr(taken, match.begin - taken), taken == 0, policy, out);
+        }
+        out.push(match.token->id);
+        taken = match.end;
+    }
+    if (taken < document.size()) encode_raw_stretch(document.substr(taken), taken == 0, policy, out);
+}
+
+std::string_view Encoder::normalized(std::string_view text) {
+    if (program_.form != Form::none && !is_normalized(program_.form, bytes_of(text), text.size())) {
+        normalized_.clear();
+        normalize(program_.form, bytes_of(text), text.size(), normalized_);
+        text = normalized_;
+    }
+    if (program_.spaces_as_marks && text.find(kMark) != std::string_view::npos) {
+        std::string spaced;
+        for (size_t at = 0; at < text.size();) {
+            size_t mark = std::min(text.find(kMark, at), text.size());
+            spaced.append(text, at, mark - at);
+            if (mark < text.size()) spaced.push_back(' ');
+            at = mark + kMark.size();
+        }
+        normalized_ = std::move(spaced);
+        text = normalized_;
+    }
+    return text;
+}
+
+std::string_view Encoder::prefixed(std::string_view text) {
+    prefixed_.assign(1, ' ').append(text);
+    return prefixed_;
+}
+
+void Encoder::encode_raw_stretch(std::string_view text, bool is_first, SpecialPolicy policy, IdBuffer& out) {
+    const Prefix& prefix = program_.prefix;
+    text = normalized(text);
+    if (text.empty()) return;
+    if (prefix.before_normalized_tokens && (prefix.where == Prefix::Where::always || is_first) &&
+        prefix.where != Prefix::Where::nowhere && !(prefix.unless_present && text[0] == ' ')) {
+        text = prefixed(text);
+    }
+    if (program_.normalized_tokens->is_idle(policy)) {
+        encode_stretch(text, is_first, out);
+        return;
+    }
+    size_t from = 0, taken = 0;
+    AddedTokens::Match match;
+    while (program_.normalized_tokens->next(text, from, taken, policy, match)) {
+        if (taken < match.begin) encode_stretch(text.substr(taken, match.begin - taken), is_first && taken == 0, out);
+        out.push(match.token->id);
+        taken = match.end;
+    }
+    if (taken < text.size()) encode_stretch(text.substr(taken), is_first && taken == 0, out);
+}
+
+void Encoder::encode_stretch(std::string_view text, bool is_first, IdBuffer& out) {
+    const Prefix& prefix = program_.prefix;
+    if (!prefix.before_normalized_tokens && prefix.where != Prefix::Where::nowhere &&
+        (prefix.where == Prefix::Where::always || is_first) && !(prefix.unless_present && text[0] == ' ')) {
+        text = prefixed(text);
+    }
+    if (program_.transducer) {
+        encode_by_transducer(text, out);
+    } else {
+        encode_by_chain(text, out);
+    }
+}
+
+void Encoder::encode_by_transducer(std::string_view text, IdBuffer& out) {
+    const Transducer& transducer = *program_.transducer;
+    const uint8_t* bytes = bytes_of(text);
+    for (size_t begin = 0; begin < text.size();) {
+        size_t end = text.size();
+        if (end - begin > kBlock + kBlock / 2) end = transducer.safe_cut(bytes, begin + kBlock, end);
+        size_t size = end - begin;
+        if (ends_.size() <= size) ends_.resize(size + 1);
+        size_t count = transducer.split(bytes + begin, 0, size, end == text.size(), ends_.data());
+        uint32_t* ids = out.reserve(size + 4);
+        out.commit(look_up_pieces(bytes + begin, text.size() - begin, ends_.data(), count, ids));
+        begin = end;
+    }
+}
+
+void Encoder::encode_by_chain(std::string_view text, IdBuffer& out) {
+    auto& pieces = chain_pieces_[0];
+    auto& next = chain_pieces_[1];
+    pieces.assign(1, {0, static_cast<uint32_t>(text.size())});
+    for (const PlainSplitter& stage : program_.chain) {
+        next.clear();
+        for (auto piece : pieces) stage.split(bytes_of(text), piece.begin, piece.end, next);
+        pieces.swap(next);
+    }
+    for (auto piece : pieces) {
+        uint32_t end = piece.end - piece.begin;
+        uint32_t* ids = out.reserve(end + 4);
+        out.commit(look_up_pieces(bytes_of(text) + piece.begin, text.size() - piece.begin, &end, 1, ids));
+    }
+}
+
+// Two sweeps over a batch: hash and prefetch, then write ids, so that the cache misses of many pieces overlap. The
+// first piece that is missing has all others of the batch looked for and learned side by side with it. `size` bytes
+// are readable at text.
+uint32_t* Encoder::look_up_pieces(const uint8_t* text, size_t size, const uint32_t* ends, size_t count, uint32_t* out) {
+    ShortKey keys[kBatch];
+    uint64_t hashes[kBatch];
+    uint32_t start = 0;
+    for (size_t first = 0; first < count; first += kBatch) {
+        size_t batch = std::min(kBatch, count - first);
+        uint32_t at = start;
+        for (size_t i = 0; i < batch; ++i) {
+            uint32_t end = ends[first + i];
+            size_t length = end - at;
+            size_t used = length <= ShortKey::kMaxBytes ? length : ShortKey::kNever;
+            keys[i] = at + 16 <= size ? ShortKey::load(text + at, used) : ShortKey::load_safely(text + at, length);
+            hashes[i] = keys[i].hash();
+            __builtin_prefetch(pieces_.home(hashes[i]));
+            at = end;
+        }
+        bool is_learned = false;
+        for (size_t i = 0; i < batch; ++i) {
+            uint32_t end = ends[first + i];
+            const ShortSlot* slot = pieces_.home(hashes[i]);
+            slot += !(slot[0].key == keys[i]);
+            if (slot->key == keys[i] && slot->count <= 3) [[likely]] {
+                std::memcpy(out, slot->ids, sizeof slot->ids);
+                out += slot->count;
+            } else if (end - start > ShortKey::kMaxBytes) {
+                out = encode_long({reinterpret_cast<const char*>(text) + start, end - start}, out);
+            } else {
+                if (!is_learned) learn(text, start, ends + first + i, keys + i, hashes + i, batch - i);
+                is_learned = true;
+                out = encode_short(text + start, end - start, keys[i], hashes[i], out);
+            }
+            start = end;
+        }
+    }
+    return out;
+}
+
+void Encoder::learn(const uint8_t* text, uint32_t start, const uint32_t* ends, const ShortKey* keys,
+                    const uint64_t* hashes, size_t count) {
+    uint16_t missing[kBatch];
+    size_t num_missing = 0;
+    for (size_t i = 0; i < count; ++i) {
+        const ShortSlot* slot = pieces_.home(hashes[i]);
+        missing[num_missing] = static_cast<uint16_t>(i);
+        num_missing += !(slot[0].key == keys[i]) & !(slot[1].key == keys[i]);
+    }
+    for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(hashes[missing[m]]);
+    jobs_.clear();
+    for (size_t m = 0; m < num_missing; ++m) {
+        size_t i = missing[m];
+        uint32_t begin = i ? ends[i - 1] : start;
+        size_t length = ends[i] - begin;
+        if (length > ShortKey::kMaxBytes || pieces_.find(keys[i], hashes[i])) continue;
+        const auto* token = model_.short_tokens().find(keys[i], hashes[i]);
+        if (token && (model_.whole_piece_first() || token->is_reachable)) {
+            pieces_.insert(keys[i], hashes[i], &token->id, 1);
+        } else if (text[begin] < 0x80 && !model_.drops_bytes()) {
+            missing[jobs_.size()] = missing[m];
+            jobs_.push_back({{reinterpret_cast<const char*>(text) + begin, length}, {}, 0});
+        }
+    }
+    merge_many(model_, jobs_.data(), jobs_.size());
+    for (size_t j = 0; j < jobs_.size(); ++j) {
+        size_t i = missing[j];
+        if (!pieces_.find(keys[i], hashes[i])) pieces_.insert(keys[i], hashes[i], jobs_[j].ids, jobs_[j].count);
+    }
+}
+
+uint32_t* Encoder::encode_short(const uint8_t* piece, size_t size, const ShortKey& key, uint64_t hash, uint32_t* out) {
+    if (const ShortSlot* slot = pieces_.find(key, hash)) {
+        const uint32_t* ids = slot->count <= 3 ? slot->ids : pieces_.arena(slot->ids[0]);
+        return std::copy(ids, ids + slot->count, out);
+    }
+    std::string_view text(reinterpret_cast<const char*>(piece), size);
+    uint32_t* end;
+    const auto* token = model_.short_tokens().find(key, hash);
+    if (token && (model_.whole_piece_first() || token->is_reachable)) {
+        *out = token->id;
+        end = out + 1;
+    } else if (has_dropped_bytes(text)) {
+        end = encode_without_dropped(text, out);
+    } else {
+        end = piece[0] < 0x80 ? merge(text, out) : encode_by_cuts(text, out);
+    }
+    pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
+    return end;
+}
+
+uint32_t* Encoder::encode_long(std::string_view piece, uint32_t* out) {
+    if (has_dropped_bytes(piece)) return encode_without_dropped(piece, out);
+    if (piece.size() > kLongestRemembered && piece.size() > model_.longest_token()) return encode_by_cuts(piece, out);
+    uint64_t hash = PieceTable::hash_long(piece);
+    if (auto found = pieces_.find_long(piece, hash); found.ids) {
+        return std::copy(found.ids, found.ids + found.count, out);
+    }
+    uint32_t* end;
+    uint32_t id = piece.size() <= model_.longest_token() ? model_.find_token(piece) : kNoId;
+    if (id != kNoId && (model_.whole_piece_first() || model_.is_reachable(id))) {
+        *out = id;
+        end = out + 1;
+    } else {
+        end = encode_by_cuts(piece, out);
+    }
+    pieces_.insert_long(piece, hash, out, static_cast<size_t>(end - out));
+    return end;
+}
+
+uint32_t* Encoder::encode_by_cuts(std::string_view piece, uint32_t* out) {
+    size_t start = 0;
+    for (size_t at = 1; at < piece.size(); ++at) {
+        if (is_tail(piece[at]) || model_.cover().may_cover(bytes_of(piece), piece.size(), at)) continue;
+        out = encode_part(piece.substr(start, at - start), out);
+        start = at;
+    }
+    return start == 0 ? merge(piece, out) : encode_part(piece.substr(start), out);
+}
+
+uint32_t* Encoder::encode_part(std::string_view part, uint32_t* out) {
+    if (part.size() > ShortKey::kMaxBytes) return merge(part, out);
+    ShortKey plain = ShortKey::load_safely(bytes_of(part), part.size());
+    ShortKey key{plain.low, plain.high | part_flag_};
+    uint64_t hash = key.hash();
+    if (const ShortSlot* slot = pieces_.find(key, hash)) {
+        const uint32_t* ids = slot->count <= 3 ? slot->ids : pieces_.arena(slot->ids[0]);
+        return std::copy(ids, ids + slot->count, out);
+    }
+    uint32_t* end;
+    const auto* token = model_.short_tokens().find(plain, plain.hash());
+    if (token && token->is_reachable) {
+        *out = token->id;
+        end = out + 1;
+    } else {
+        end = merge(part, out);
+    }
+    pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
+    return end;
+}
+
+bool Encoder::has_dropped_bytes(std::string_view piece) const {
+    return model_.drops_bytes() && std::any_of(piece.begin(), piece.end(), [this](char c) {
+               return model_.byte_id(static_cast<uint8_t>(c)) == kNoId;
+           });
+}
+
+uint32_t* Encoder::encode_without_dropped(std::string_view piece, uint32_t* out) {
+    std::string kept;
+    for (char c : piece) {
+        if (model_.byte_id(static_cast<uint8_t>(c)) != kNoId) kept.push_back(c);
+    }
+    return kept.empty() ? out : encode_by_cuts(kept, out);
+}
+
+uint32_t* Encoder::merge(std::string_view part, uint32_t* out) {
+    if (part.size() <= kShortSymbols) return out + merge_short(model_, part, out);
+    long_ids_.clear();
+    merge_long(model_, part, scratch_, long_ids_);
+    return std::copy(long_ids_.begin(), long_ids_.end(), out);
+}
+
+}  // namespace gristmill

@@ -1,0 +1,113 @@
+// Documents -> ids. `Program` is a compiled tokenizer, shared and constant; `Encoder` is one thread's state.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "added_tokens.hpp"
+#include "merge.hpp"
+#include "model.hpp"
+#include "normalize.hpp"
+#include "piece_table.hpp"
+#include "split.hpp"
+
+namespace gristmill {
+
+// A space put before a stretch of text between added tokens.
+struct Prefix {
+    enum class Where : uint8_t { nowhere, first, always } where = Where::nowhere;
+    bool unless_present = false;
+    bool before_normalized_tokens = false;  // before or after added tokens are looked for in normalised text
+};
+
+struct Program {
+    std::shared_ptr<const Model> model;
+    Form form = Form::none;
+    bool spaces_as_marks = false;  // U+2581 in text means the same as a space
+    Prefix prefix;
+    std::unique_ptr<Transducer> transducer;  // null: the chain of plain splitters runs
+    std::vector<PlainSplitter> chain;
+    std::unique_ptr<AddedTokens> raw_tokens, normalized_tokens;
+};
+
+// Cuts text where two neighbouring characters stand side by side in no token, at least one of them not a letter or
+// digit: exact for a model without pre-tokenizer (coverage cuts), and it makes words of running text.
+std::unique_ptr<Transducer> word_transducer(const Model& model);
+
+// A growing array of ids; memory is not touched before it is written.
+class IdBuffer {
+public:
+    IdBuffer() = default;
+    IdBuffer(IdBuffer&& other) noexcept { swap(other); }
+    IdBuffer& operator=(IdBuffer&& other) noexcept {
+        swap(other);
+        return *this;
+    }
+    ~IdBuffer();
+    void swap(IdBuffer& other) noexcept;
+    // Room for `count` more; returns where they go. `commit` says how far was written.
+    uint32_t* reserve(size_t count);
+    void commit(const uint32_t* end) { size_ = static_cast<size_t>(end - data_); }
+    void push(uint32_t id) {
+        *reserve(1) = id;
+        ++size_;
+    }
+    void clear() { size_ = 0; }
+    size_t size() const { return size_; }
+    const uint32_t* data() const { return data_; }
+    // Gives the memory away (to be freed with free()).
+    uint32_t* release();
+
+private:
+    uint32_t* data_ = nullptr;
+    size_t size_ = 0, capacity_ = 0;
+};
+
+class Encoder {
+public:
+    Encoder(const Program& program, size_t cache_bytes);
+
+    // Appends the ids of one document (valid UTF-8).
+    void encode(std::string_view document, SpecialPolicy policy, IdBuffer& out);
+
+    size_t memory_bytes() const;
+
+private:
+    // A stretch without raw added tokens: normalise, look for normalised added tokens, split, look up.
+    void encode_raw_stretch(std::string_view text, bool is_first, SpecialPolicy policy, IdBuffer& out);
+    void encode_stretch(std::string_view text, bool is_first, IdBuffer& out);
+    void encode_by_transducer(std::string_view text, IdBuffer& out);
+    void encode_by_chain(std::string_view text, IdBuffer& out);
+    std::string_view normalized(std::string_view text);
+    std::string_view prefixed(std::string_view text);
+
+    uint32_t* look_up_pieces(const uint8_t* text, size_t size, const uint32_t* ends, size_t count, uint32_t* out);
+    // Enters the pieces of a batch that are not in the table yet, as far as they can be merged side by side.
+    void learn(const uint8_t* text, uint32_t start, const uint32_t* ends, const ShortKey* keys, const uint64_t* hashes,
+               size_t count);
+    // One piece, whole; returns the end of what was written.
+    uint32_t* encode_short(const uint8_t* piece, size_t size, const ShortKey& key, uint64_t hash, uint32_t* out);
+    uint32_t* encode_long(std::string_view piece, uint32_t* out);
+    // A stretch inside a piece that merges cannot leave.
+    uint32_t* encode_part(std::string_view part, uint32_t* out);
+    uint32_t* encode_by_cuts(std::string_view piece, uint32_t* out);
+    uint32_t* merge(std::string_view part, uint32_t* out);
+    // Pieces with bytes that have no token: they are taken out before merging.
+    bool has_dropped_bytes(std::string_view piece) const;
+    uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
+
+    const Program& program_;
+    const Model& model_;
+    PieceTable pieces_;
+    uint64_t part_flag_;  // set in keys of parts when "is a token" differs between whole pieces and parts
+    std::vector<uint32_t> ends_;
+    std::vector<PlainSplitter::Piece> chain_pieces_[2];
+    std::string normalized_, prefixed_;
+    MergeScratch scratch_;
+    std::vector<MergeJob> jobs_;
+    std::vector<uint32_t> long_ids_;
+};
+
+}  // namespace gristmill

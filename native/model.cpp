@@ -1,0 +1,219 @@
+#include "model.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "merge.hpp"
+
+namespace gristmill {
+
+namespace {
+
+uint64_t hash_bytes(std::string_view bytes) {
+    uint64_t h = bytes.size() * 0x9E3779B97F4A7C15ull;
+    size_t i = 0;
+    for (; i + 8 <= bytes.size(); i += 8) {
+        uint64_t word;
+        std::memcpy(&word, bytes.data() + i, 8);
+        h = std::rotl((h ^ word) * 0xD6E8FEB86659FD93ull, 29);
+    }
+    uint64_t word = 0;
+    if (i < bytes.size()) std::memcpy(&word, bytes.data() + i, bytes.size() - i);
+    h = (h ^ word) * 0xD6E8FEB86659FD93ull;
+    return h ^ h >> 32;
+}
+
+// Bytes around a position: the last `left` before it, the first `right` after it, and both counts, as one number.
+// before/after hold three bytes each, the nearest to the position highest/lowest.
+uint64_t context_key(uint32_t before, uint32_t after, unsigned left, unsigned right) {
+    uint64_t kept = before >> 8 * (3 - left);
+    uint64_t first = after & ((1u << 8 * right) - 1);
+    return kept | first << 24 | uint64_t{left} << 48 | uint64_t{right} << 50;
+}
+
+uint32_t bytes_before(const uint8_t* at, size_t available) {
+    uint32_t value = 0;
+    for (size_t i = 1; i <= std::min<size_t>(available, 3); ++i) value |= uint32_t{*(at - i)} << 8 * (3 - i);
+    return value;
+}
+
+uint32_t bytes_after(const uint8_t* at, size_t available) {
+    uint32_t value = 0;
+    for (size_t i = 0; i < std::min<size_t>(available, 3); ++i) value |= uint32_t{at[i]} << 8 * i;
+    return value;
+}
+
+}  // namespace
+
+void PairTable::reserve(size_t num_pairs) {
+    size_t size = std::bit_ceil(std::max<size_t>(num_pairs * 2, 16));
+    slots_.assign(size, kEmpty);
+    mask_ = size - 1;
+    shift_ = 64 - static_cast<unsigned>(std::countr_zero(size));
+    count_ = 0;
+}
+
+void PairTable::insert(uint32_t left, uint32_t right, uint32_t rank) {
+    if (left > kMaxId || right > kMaxId || rank > kMaxRank) {
+        throw ModelError("the vocabulary is too large for the native engine (ids up to 1,048,575, 16 million merges)");
+    }
+    if ((count_ + 1) * 4 > slots_.size() * 3) throw ModelError("internal: merge table not reserved");
+    uint64_t key = uint64_t{left} << 20 | right;
+    size_t i = home(key);
+    while (slots_[i] != kEmpty && slots_[i] >> 24 != key) i = (i + 1) & mask_;
+    count_ += slots_[i] == kEmpty;
+    slots_[i] = key << 24 | rank;
+}
+
+void TokenTable::build(std::span<const std::string_view> tokens) {
+    tokens_ = tokens;
+    size_t size = std::bit_ceil(std::max<size_t>(tokens.size() * 2, 16));
+    slots_.assign(size, kNoId);
+    mask_ = size - 1;
+    for (uint32_t id = 0; id < tokens.size(); ++id) {
+        if (tokens[id].empty()) continue;
+        size_t i = hash_bytes(tokens[id]) & mask_;
+        while (slots_[i] != kNoId) {
+            if (tokens[slots_[i]] == tokens[id]) {
+                throw ModelError("two ids (" + std::to_string(slots_[i]) + ", " + std::to_string(id) +
+                                 ") have the same token");
+            }
+            i = (i + 1) & mask_;
+        }
+        slots_[i] = id;
+    }
+}
+
+uint32_t TokenTable::find(std::string_view bytes) const {
+    for (size_t i = hash_bytes(bytes) & mask_;; i = (i + 1) & mask_) {
+        uint32_t id = slots_[i];
+        if (id == kNoId || tokens_[id] == bytes) return id;
+    }
+}
+
+void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable) {
+    size_t size = std::bit_ceil(std::max<size_t>(tokens.size() * 2, 16));
+    slots_.assign(size, Slot{});
+    mask_ = size - 1;
+    shift_ = 64 - static_cast<unsigned>(std::countr_zero(size));
+    for (uint32_t id = 0; id < tokens.size(); ++id) {
+        if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
+        ShortKey key = ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size());
+        size_t i = key.hash() >> shift_;
+        while (slots_[i].key.high != 0) i = (i + 1) & mask_;
+        slots_[i] = {key, id, is_reachable[id] != 0};
+    }
+}
+
+void CoverFilter::add(uint64_t key) {
+    uint64_t h = key * 0x9E3779B97F4A7C15ull;
+    words_[h >> shift_] |= 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63);
+}
+
+void CoverFilter::build(std::span<const std::string_view> tokens, std::span<const uint32_t> ids) {
+    size_t num_splits = 0;
+    for (uint32_t id : ids) num_splits += tokens[id].size() - 1;
+    size_t words = std::bit_ceil(std::max<size_t>(num_splits / 4, 64));  // 16 bits a split
+    words_.assign(words, 0);
+    shift_ = 64 - static_cast<unsigned>(std::countr_zero(words));
+    neighbours_.assign(256 * 256 / 64, 0);
+    for (uint32_t id : ids) {
+        const auto* token = reinterpret_cast<const uint8_t*>(tokens[id].data());
+        size_t size = tokens[id].size();
+        for (size_t at = 1; at < size; ++at) {
+            unsigned pair = token[at - 1] * 256u + token[at];
+            neighbours_[pair >> 6] |= 1ull << (pair & 63);
+            unsigned left = static_cast<unsigned>(std::min<size_t>(at, 3));
+            unsigned right = static_cast<unsigned>(std::min<size_t>(size - at, 3));
+            add(context_key(bytes_before(token + at, at), bytes_after(token + at, size - at), left, right));
+        }
+    }
+}
+
+bool CoverFilter::may_cover(const uint8_t* text, size_t size, size_t at) const {
+    if (!are_neighbours(text[at - 1], text[at])) return false;
+    unsigned most_left = static_cast<unsigned>(std::min<size_t>(at, 3));
+    unsigned most_right = static_cast<unsigned>(std::min<size_t>(size - at, 3));
+    uint32_t before = bytes_before(text + at, at), after = bytes_after(text + at, size - at);
+    bool may = false;  // no early exit: the look-ups overlap, a guess at their outcome would often be wrong
+    for (unsigned left = 1; left <= most_left; ++left) {
+        for (unsigned right = 1; right <= most_right; ++right) may |= has(context_key(before, after, left, right));
+    }
+    return may;
+}
+
+Model::Model(ModelInput input)
+    : symbols_(input.symbols),
+      whole_piece_first_(input.whole_piece_first),
+      token_bytes_(std::move(input.tokens)),
+      tokens_(token_bytes_.begin(), token_bytes_.end()),
+      byte_ids_(std::move(input.byte_ids)) {
+    tokens_by_bytes_.build(tokens_);
+    for (auto token : tokens_) longest_token_ = std::max(longest_token_, token.size());
+    if (symbols_ == Symbols::bytes) {
+        byte_ids_.assign(256, kNoId);
+        for (unsigned b = 0; b < 256; ++b) {
+            char c = static_cast<char>(b);
+            byte_ids_[b] = tokens_by_bytes_.find({&c, 1});
+            drops_bytes_ |= byte_ids_[b] == kNoId;
+        }
+    } else {
+        if (byte_ids_.size() != 256) throw ModelError("a model of characters needs byte fallback");
+        for (unsigned b = 0; b < 256; ++b) {
+            char c = static_cast<char>(b);
+            bool is_token = b < 0x80 && tokens_by_bytes_.find({&c, 1}) != kNoId;
+            if (byte_ids_[b] == kNoId && !is_token) throw ModelError("byte fallback lacks a token for byte " + std::to_string(b));
+        }
+    }
+    decoded_.assign(tokens_.begin(), tokens_.end());
+    for (const auto& [id, bytes] : input.unproducible) decoded_[id] = bytes;
+    for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
+        if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
+    }
+    pairs_.reserve(input.merges.size());
+    uint32_t num_ranks = 0;
+    for (const auto& merge : input.merges) num_ranks = std::max(num_ranks, merge.rank + 1);
+    if (num_ranks > PairTable::kMaxRank) throw ModelError("too many merges for the native engine");
+    result_of_rank_.assign(num_ranks, kNoId);
+    std::vector<uint8_t> is_result(tokens_.size());
+    for (const auto& merge : input.merges) {
+        pairs_.insert(merge.left, merge.right, merge.rank);
+        result_of_rank_[merge.rank] = merge.result;
+        is_result[merge.result] = 1;
+    }
+    if (symbols_ == Symbols::bytes) {
+        byte_pair_ranks_.resize(256 * 256);
+        for (unsigned pair = 0; pair < 256 * 256; ++pair) {
+            uint32_t left = byte_ids_[pair >> 8], right = byte_ids_[pair & 255];
+            byte_pair_ranks_[pair] = left == kNoId || right == kNoId ? kNoRank : pairs_.find(left, right);
+        }
+    }
+    std::vector<uint32_t> results;
+    for (uint32_t id = 0; id < is_result.size(); ++id) {
+        if (is_result[id]) results.push_back(id);
+    }
+    cover_.build(tokens_, results);
+    check_reachable();
+    short_tokens_.build(tokens_, reachable_);
+}
+
+void Model::check_reachable() {
+    reachable_.assign(tokens_.size(), 0);
+    MergeScratch scratch;
+    std::vector<uint32_t> ids;
+    for (uint32_t id = 0; id < tokens_.size(); ++id) {
+        std::string_view token = tokens_[id];
+        if (token.empty()) continue;
+        if (token.size() <= kShortSymbols) {
+            uint32_t out[kShortSymbols];
+            reachable_[id] = merge_short(*this, token, out) == 1 && out[0] == id;
+        } else {
+            ids.clear();
+            merge_long(*this, token, scratch, ids);
+            reachable_[id] = ids.size() == 1 && ids[0] == id;
+        }
+    }
+}
+
+}  // namespace gristmill

@@ -1,0 +1,167 @@
+#include "piece_table.hpp"
+
+#include <algorithm>
+
+namespace gristmill {
+
+namespace {
+constexpr size_t kFirstSlots = 1 << 12;
+unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
+}  // namespace
+
+// Half of the budget for short pieces, the rest for long ones: slots, bytes and ids.
+PieceTable::PieceTable(size_t max_bytes)
+    : max_short_slots_(std::max(kFirstSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
+      max_long_slots_(std::max(kFirstSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
+      max_arena_bytes_(std::max<size_t>(max_bytes / 8, 1 << 16)),
+      slots_(kFirstSlots),
+      shift_(shift_for(kFirstSlots / 2)),
+      long_slots_(kFirstSlots),
+      long_shift_(shift_for(kFirstSlots)) {}
+
+const ShortSlot* PieceTable::find(const ShortKey& key, uint64_t hash) const {
+    size_t mask = slots_.size() - 1;
+    size_t i = (hash >> shift_) * 2;
+    for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
+        if (slots_[i].key == key) return &slots_[i];
+        if (slots_[i].key.high == 0) return nullptr;
+    }
+    return nullptr;
+}
+
+// The first free slot for the hash, or nullptr when all within reach are taken.
+ShortSlot* PieceTable::free_slot(uint64_t hash) {
+    size_t mask = slots_.size() - 1;
+    size_t i = (hash >> shift_) * 2;
+    for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
+        if (slots_[i].key.high == 0) return &slots_[i];
+    }
+    return nullptr;
+}
+
+void PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
+    if (num_short_ * 5 >= slots_.size() * 2) grow_short();
+    ShortSlot* slot = free_slot(hash);
+    if (!slot) return;
+    if (count > 3 && (arena_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
+        forget_short();
+        return;
+    }
+    slot->key = key;
+    slot->count = static_cast<uint32_t>(count);
+    if (count <= 3) {
+        std::copy(ids, ids + count, slot->ids);
+    } else {
+        slot->ids[0] = static_cast<uint32_t>(arena_ids_.size());
+        arena_ids_.insert(arena_ids_.end(), ids, ids + count);
+    }
+    ++num_short_;
+}
+
+void PieceTable::grow_short() {
+    if (slots_.size() >= max_short_slots_) {
+        forget_short();
+        return;
+    }
+    HugeVector<ShortSlot> old(std::min(slots_.size() * 4, max_short_slots_));
+    old.swap(slots_);
+    shift_ = shift_for(slots_.size() / 2);
+    num_short_ = 0;
+    for (const ShortSlot& slot : old) {
+        if (slot.key.high == 0) continue;
+        if (ShortSlot* free = free_slot(slot.key.hash())) {
+            *free = slot;
+            ++num_short_;
+        }
+    }
+}
+
+void PieceTable::forget_short() {
+    std::fill(slots_.begin(), slots_.end(), ShortSlot{});
+    arena_ids_.clear();
+    num_short_ = 0;
+}
+
+uint64_t PieceTable::hash_long(std::string_view piece) {
+    uint64_t h = piece.size() * 0x9E3779B97F4A7C15ull;
+    size_t i = 0;
+    uint64_t word;
+    for (; i + 8 <= piece.size(); i += 8) {
+        std::memcpy(&word, piece.data() + i, 8);
+        h = std::rotl((h ^ word) * 0xD6E8FEB86659FD93ull, 29);
+    }
+    word = 0;
+    if (i < piece.size()) std::memcpy(&word, piece.data() + i, piece.size() - i);
+    h = (h ^ word) * 0xD6E8FEB86659FD93ull;
+    return (h ^ h >> 29) * 0x9E3779B97F4A7C15ull;
+}
+
+PieceTable::Found PieceTable::find_long(std::string_view piece, uint64_t hash) const {
+    size_t mask = long_slots_.size() - 1;
+    size_t i = hash >> long_shift_;
+    for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
+        const LongSlot& slot = long_slots_[i];
+        if (slot.key_size == 0) break;
+        if (slot.hash == hash && slot.key_size == piece.size() &&
+            std::memcmp(long_keys_.data() + slot.key_at, piece.data(), piece.size()) == 0) {
+            return {long_ids_.data() + slot.ids_at, slot.count};
+        }
+    }
+    return {nullptr, 0};
+}
+
+void PieceTable::insert_long(std::string_view piece, uint64_t hash, const uint32_t* ids, size_t count) {
+    if (num_long_ * 2 >= long_slots_.size()) grow_long();
+    if (long_keys_.size() + piece.size() > max_arena_bytes_ ||
+        (long_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
+        forget_long();
+    }
+    size_t mask = long_slots_.size() - 1;
+    size_t i = hash >> long_shift_;
+    for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
+        LongSlot& slot = long_slots_[i];
+        if (slot.key_size != 0) continue;
+        slot = {hash, static_cast<uint32_t>(long_keys_.size()), static_cast<uint32_t>(piece.size()),
+                static_cast<uint32_t>(long_ids_.size()), static_cast<uint32_t>(count)};
+        long_keys_.insert(long_keys_.end(), piece.begin(), piece.end());
+        long_ids_.insert(long_ids_.end(), ids, ids + count);
+        ++num_long_;
+        return;
+    }
+}
+
+void PieceTable::grow_long() {
+    if (long_slots_.size() >= max_long_slots_) {
+        forget_long();
+        return;
+    }
+    HugeVector<LongSlot> old(std::min(long_slots_.size() * 4, max_long_slots_));
+    old.swap(long_slots_);
+    long_shift_ = shift_for(long_slots_.size());
+    num_long_ = 0;
+    size_t mask = long_slots_.size() - 1;
+    for (const LongSlot& slot : old) {
+        if (slot.key_size == 0) continue;
+        size_t i = slot.hash >> long_shift_;
+        for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
+            if (long_slots_[i].key_size != 0) continue;
+            long_slots_[i] = slot;
+            ++num_long_;
+            break;
+        }
+    }
+}
+
+void PieceTable::forget_long() {
+    std::fill(long_slots_.begin(), long_slots_.end(), LongSlot{});
+    long_keys_.clear();
+    long_ids_.clear();
+    num_long_ = 0;
+}
+
+size_t PieceTable::memory_bytes() const {
+    return slots_.capacity() * sizeof(ShortSlot) + long_slots_.capacity() * sizeof(LongSlot) + long_keys_.capacity() +
+           (arena_ids_.capacity() + long_ids_.capacity()) * sizeof(uint32_t);
+}
+
+}  // namespace gristmill

@@ -1,0 +1,71 @@
+// Bounded memory of pieces already encoded, one per thread. Forgetting an entry costs time, never changes an id.
+//
+// Pieces of up to 15 bytes lie whole in a 32-byte slot beside up to three ids, so a hit touches one cache line and
+// compares the full key. Longer pieces have their bytes and ids in an arena.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "memory.hpp"
+#include "short_key.hpp"
+
+namespace gristmill {
+
+struct ShortSlot {
+    ShortKey key;  // size byte 0: empty
+    uint32_t ids[3];
+    uint32_t count;  // over 3: ids[0] is where they start in the arena
+};
+static_assert(sizeof(ShortSlot) == 32);
+
+class PieceTable {
+public:
+    // max_bytes bounds everything held here.
+    explicit PieceTable(size_t max_bytes);
+
+    // Two slots in one cache line: where a piece lies unless they were taken.
+    const ShortSlot* home(uint64_t hash) const { return slots_.data() + (hash >> shift_) * 2; }
+    // The slot of the key, or nullptr.
+    const ShortSlot* find(const ShortKey& key, uint64_t hash) const;
+    void insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count);
+    const uint32_t* arena(uint32_t at) const { return arena_ids_.data() + at; }
+
+    // The ids of a piece longer than ShortKey::kMaxBytes.
+    struct Found {
+        const uint32_t* ids;
+        size_t count;
+    };
+    Found find_long(std::string_view piece, uint64_t hash) const;
+    void insert_long(std::string_view piece, uint64_t hash, const uint32_t* ids, size_t count);
+    static uint64_t hash_long(std::string_view piece);
+
+    size_t memory_bytes() const;
+
+private:
+    static constexpr size_t kProbes = 8;  // bounds the cost of colliding pieces
+    struct LongSlot {
+        uint64_t hash;
+        uint32_t key_at, key_size, ids_at, count;  // key_size 0: empty
+    };
+    ShortSlot* free_slot(uint64_t hash);
+    void grow_short();
+    void grow_long();
+    void forget_short();
+    void forget_long();
+
+    size_t max_short_slots_, max_long_slots_, max_arena_bytes_;
+    HugeVector<ShortSlot> slots_;
+    unsigned shift_;
+    size_t num_short_ = 0;
+    std::vector<uint32_t> arena_ids_;
+    HugeVector<LongSlot> long_slots_;
+    unsigned long_shift_;
+    size_t num_long_ = 0;
+    std::vector<uint8_t> long_keys_;
+    std::vector<uint32_t> long_ids_;
+};
+
+}  // namespace gristmill

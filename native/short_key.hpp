@@ -1,0 +1,42 @@
+// A short string of bytes as two machine words, for tables that hold their keys whole.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace gristmill {
+
+// Up to 15 bytes and their count in the last one.
+struct ShortKey {
+    uint64_t low, high;
+    bool operator==(const ShortKey&) const = default;
+
+    static constexpr size_t kMaxBytes = 15;
+    static constexpr size_t kNever = 16;  // load() with this size gives a key that is never entered
+
+    uint64_t hash() const { return low * 0x9E3779B97F4A7C15ull ^ std::rotl(high * 0xD6E8FEB86659FD93ull, 17); }
+
+    // Needs 16 readable bytes at p.
+    static ShortKey load(const uint8_t* p, size_t size) {
+        ShortKey key;
+        std::memcpy(&key.low, p, 8);
+        std::memcpy(&key.high, p + 8, 8);
+        key.low &= kMask[size].low;
+        key.high = (key.high & kMask[size].high) | uint64_t{size} << 56;
+        return key;
+    }
+    static ShortKey load_safely(const uint8_t* p, size_t size) {
+        uint8_t bytes[16] = {};
+        std::memcpy(bytes, p, size);
+        return load(bytes, size);
+    }
+
+private:
+    struct Mask {
+        uint64_t low, high;
+    };
+    static const Mask kMask[17];
+};
+
+}  // namespace gristmill

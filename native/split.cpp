@@ -1,0 +1,198 @@
+#include "split.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "utf8.hpp"
+
+namespace gristmill {
+
+namespace {
+constexpr uint16_t kDead = 0xFFFF;
+
+// Entries at run time: next config << 8 | signed bytes to go back in the output (a multiple of 4) | push.
+uint16_t runtime_entry(uint16_t entry) {
+    int back = -4 * (entry >> 1 & 0x7F);
+    return static_cast<uint16_t>((entry & 0xFF00) | (static_cast<unsigned>(back) & 0xFC) | (entry & 1));
+}
+
+uint32_t* put(uint32_t* out, uint32_t entry, size_t at) {
+    auto back = static_cast<ptrdiff_t>(static_cast<int8_t>(entry)) & ~ptrdiff_t{3};
+    out = reinterpret_cast<uint32_t*>(reinterpret_cast<char*>(out) + back);
+    *out = static_cast<uint32_t>(at);
+    return out + (entry & 1);
+}
+
+constexpr size_t kMinLane = 512;  // bytes a lane should have before running several pays
+}  // namespace
+
+// One place of the text being split: where it is, its config, and where its ends go.
+struct Transducer::Lane {
+    size_t at, end;
+    uint32_t entry;  // last table entry; its high byte is the config
+    uint32_t* out;
+};
+
+Transducer::Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned num_classes)
+    : classes_(std::move(classes)), table_(std::move(table)), end_column_(128 + num_classes), is_safe_pair_(256 * 256) {
+    // (a, b) is safe when, whatever came before a, reading a and then b leads where b alone leads from a fresh
+    // start, with a piece end before b: then nothing before b can still change.
+    size_t num_configs = table_.size() / 256;
+    for (unsigned a = 0; a < end_column_; ++a) {
+        std::vector<uint8_t> after(num_configs);
+        for (size_t q = 0; q < num_configs; ++q) after[table_[q * 256 + a] >> 8] = 1;
+        for (unsigned b = 0; b < end_column_; ++b) {
+            bool safe = true;
+            for (size_t q = 0; q < num_configs && safe; ++q) {
+                if (!after[q]) continue;
+                uint16_t entry = table_[q * 256 + b];
+                safe = (entry & 1) && entry >> 8 == table_[b] >> 8;
+            }
+            is_safe_pair_[a * 256 + b] = safe;
+        }
+    }
+    for (uint16_t& entry : table_) {
+        if ((entry >> 1 & 0x7F) > 31) throw std::invalid_argument("a transition takes back more than 31 ends");
+        entry = runtime_entry(entry);
+    }
+}
+
+inline unsigned Transducer::column(const uint8_t* p, unsigned& length) const {
+    if (*p < 0x80) {
+        length = 1;
+        return *p;
+    }
+    uint32_t cp = utf8_decode(p, length);
+    return 128u + classes_.of(cp);
+}
+
+inline void Transducer::step(const uint8_t* text, Lane& lane) const {
+    unsigned length;
+    unsigned col = column(text + lane.at, length);
+    uint32_t entry = table_[(lane.entry & 0xFF00) | col];
+    lane.out = put(lane.out, entry, lane.at);
+    lane.entry = entry;
+    lane.at += length;
+}
+
+// Takes all lanes through ASCII side by side, at most `steps` characters each: their table look-ups do not wait for
+// each other, and three lanes just fit the registers of x86-64. Returns the steps left when a lane is not at ASCII.
+template <int kLanes>
+size_t Transducer::run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const {
+    const uint16_t* table = table_.data();
+    size_t at[kLanes];
+    uint32_t* out[kLanes];
+    uint32_t entry[kLanes];
+    for (int i = 0; i < kLanes; ++i) at[i] = lanes[i].at, out[i] = lanes[i].out, entry[i] = lanes[i].entry;
+    for (; steps; --steps) {
+        unsigned any = 0;
+        for (int i = 0; i < kLanes; ++i) any |= text[at[i]];
+        if (any >= 0x80) break;
+        for (int i = 0; i < kLanes; ++i) {
+            entry[i] = table[(entry[i] & 0xFF00) | text[at[i]]];
+            out[i] = put(out[i], entry[i], at[i]);
+            ++at[i];
+        }
+    }
+    for (int i = 0; i < kLanes; ++i) lanes[i].at = at[i], lanes[i].out = out[i], lanes[i].entry = entry[i];
+    return steps;
+}
+
+template <int kLanes>
+void Transducer::run_lanes(const uint8_t* text, Lane* lanes) const {
+    for (;;) {
+        size_t room = SIZE_MAX;
+        for (int i = 0; i < kLanes; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
+        if (run_ascii<kLanes>(text, lanes, room) < 4) break;  // a character has at most 4 bytes
+        for (int i = 0; i < kLanes; ++i) step(text, lanes[i]);
+    }
+}
+
+// Takes the lane to its end; what follows is the end of the text, or a character before which a piece ends.
+void Transducer::finish(const uint8_t* text, Lane& lane, bool to_text_end) const {
+    while (lane.at < lane.end) step(text, lane);
+    unsigned length;
+    unsigned col = to_text_end ? end_column_ : column(text + lane.end, length);
+    uint32_t entry = table_[(lane.entry & 0xFF00) | col];
+    lane.out = put(lane.out, entry, lane.end);
+}
+
+size_t Transducer::safe_cut(const uint8_t* text, size_t from, size_t end) const {
+    while (from < end && (text[from] & 0xC0) == 0x80) ++from;
+    if (from >= end) return end;
+    unsigned length;
+    unsigned before = column(text + from, length);
+    for (size_t q = from + length; q < end; q += length) {
+        unsigned here = column(text + q, length);
+        if (is_safe_pair_[before * 256 + here]) return q;
+        before = here;
+    }
+    return end;
+}
+
+size_t Transducer::split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const {
+    constexpr int kLanes = 3;
+    size_t size = end - begin;
+    if (size == 0) return 0;
+    Lane lanes[kLanes];
+    int count = 0;
+    size_t at = begin;
+    uint32_t* out = ends;
+    int wanted = static_cast<int>(std::clamp<size_t>(size / kMinLane, 1, kLanes));
+    while (at < end && count < wanted) {
+        size_t cut = end;
+        if (count + 1 < wanted) cut = safe_cut(text, begin + size * static_cast<size_t>(count + 1) / wanted, end);
+        lanes[count++] = {at, cut, 0, out};
+        out += cut - at;  // a piece has at least one byte: lanes cannot meet
+        at = cut;
+    }
+    if (count == kLanes) run_lanes<kLanes>(text, lanes);
+    if (count != kLanes && count >= 2) run_lanes<2>(text, lanes);
+    size_t n = 0;
+    out = ends;
+    for (int i = 0; i < count; ++i) {
+        uint32_t* first = out;
+        out += lanes[i].end - (i ? lanes[i - 1].end : begin);
+        finish(text, lanes[i], to_text_end && i == count - 1);
+        size_t found = static_cast<size_t>(lanes[i].out - first);
+        if (first != ends + n) std::memmove(ends + n, first, found * sizeof(uint32_t));
+        n += found;
+    }
+    return n;
+}
+
+void PlainSplitter::split(const uint8_t* text, size_t begin, size_t end, std::vector<Piece>& pieces) const {
+    size_t width = num_classes + 1;
+    size_t gap = begin;
+    auto close_gap = [&](size_t at) {
+        if (gap < at && keep_gaps) pieces.push_back({static_cast<uint32_t>(gap), static_cast<uint32_t>(at)});
+    };
+    size_t start = begin;
+    while (start < end) {
+        size_t at = start, last = 0, state = 0;
+        for (;;) {
+            unsigned length = 0;
+            unsigned cls = num_classes;
+            if (at < end) {
+                uint32_t cp = utf8_decode(text + at, length);
+                cls = classes.of(cp);
+            }
+            if (match[state * width + cls] && at > start) last = at;
+            uint16_t next = next_state[state * width + cls];
+            if (at == end || next == kDead) break;
+            state = next;
+            at += length;
+        }
+        if (last == 0) {
+            start += utf8_length(text[start]);
+            continue;
+        }
+        close_gap(start);
+        if (keep_matches) pieces.push_back({static_cast<uint32_t>(start), static_cast<uint32_t>(last)});
+        start = gap = last;
+    }
+    close_gap(end);
+}
+
+}  // namespace gristmill

@@ -1,0 +1,67 @@
+// Text -> pieces. Tables come compiled from src/gristmill/pattern; nothing here knows a regex.
+//
+// Two runners of the same split: `Transducer` (fast, branch-free, several places of the text at once) and
+// `PlainSplitter` (the slow twin: a DFA that goes back to its last match). Boundaries are piece ENDS.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace gristmill {
+
+// Code point -> character class by a two-stage table.
+struct ClassTable {
+    std::vector<uint16_t> stage1;  // 0x1100 entries
+    std::vector<uint8_t> stage2;   // 256 a block
+
+    uint8_t of(uint32_t code_point) const { return stage2[stage1[code_point >> 8] * 256u + (code_point & 255)]; }
+};
+
+// An online machine over (config, column): pop tentative ends, push this position, go on. See docs/design.md.
+class Transducer {
+public:
+    // table: num_configs x 256; column = ASCII byte, or 128 + class, or 128 + num_classes for end of text.
+    // Entry: next config << 8 | pops << 1 | push.
+    Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned num_classes);
+
+    // Writes the ends of all pieces of text[begin, end) as offsets into text; returns how many. `begin` is the
+    // start of the text or a safe cut; `end` is the end of the text (to_text_end) or a safe cut.
+    // `ends` needs room for end - begin + 1 entries.
+    size_t split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const;
+
+    // A position q in (begin, end] such that a piece certainly ends there and splitting may start afresh at q,
+    // the first one at or after `from`; `end` if there is none before.
+    size_t safe_cut(const uint8_t* text, size_t from, size_t end) const;
+
+private:
+    struct Lane;
+    void step(const uint8_t* text, Lane& lane) const;
+    unsigned column(const uint8_t* p, unsigned& length) const;
+    template <int kLanes>
+    size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
+    template <int kLanes>
+    void run_lanes(const uint8_t* text, Lane* lanes) const;
+    void finish(const uint8_t* text, Lane& lane, bool to_text_end) const;
+
+    ClassTable classes_;
+    std::vector<uint16_t> table_;
+    unsigned end_column_;
+    std::vector<uint8_t> is_safe_pair_;  // [previous column][column]: a fresh start before the second
+};
+
+struct PlainSplitter {
+    ClassTable classes;
+    unsigned num_classes;
+    std::vector<uint16_t> next_state;  // num_states x (num_classes + 1); 0xFFFF is dead
+    std::vector<uint8_t> match;        // same shape: a match ends before this character
+    bool keep_matches = true;
+    bool keep_gaps = true;
+
+    struct Piece {
+        uint32_t begin, end;
+    };
+    // Appends the pieces of text[begin, end).
+    void split(const uint8_t* text, size_t begin, size_t end, std::vector<Piece>& pieces) const;
+};
+
+}  // namespace gristmill

@@ -1,0 +1,90 @@
+"""Types of the compiled core (native/bindings.cpp)."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Error = tuple[str, int, int] | None
+
+class ModelError(ValueError): ...
+
+class Model:
+    def token(self, id: int) -> bytes: ...
+    def is_reachable(self, id: int) -> bool: ...
+    @property
+    def num_ids(self) -> int: ...
+    def merge_slowly(self, text: bytes) -> list[int]: ...
+    def merge_fast(self, text: bytes) -> list[int]: ...
+
+class Build:
+    def __init__(self) -> None: ...
+    def set_model(self, model: Model) -> None: ...
+    def set_form(self, form: str) -> None: ...
+    def set_spaces_as_marks(self) -> None: ...
+    def set_prefix(self, where: str, unless_present: bool, before_normalized_tokens: bool) -> None: ...
+    def set_word_class(self, stage1: NDArray[np.uint16], stage2: NDArray[np.uint8]) -> None: ...
+    def set_transducer(
+        self,
+        stage1: NDArray[np.uint16],
+        stage2: NDArray[np.uint8],
+        table: NDArray[np.uint16],
+        num_classes: int,
+    ) -> None: ...
+    def set_word_transducer(self) -> None: ...
+    def add_splitter(
+        self,
+        stage1: NDArray[np.uint16],
+        stage2: NDArray[np.uint8],
+        next_state: NDArray[np.uint16],
+        match: NDArray[np.uint8],
+        num_classes: int,
+        keep_matches: bool,
+        keep_gaps: bool,
+    ) -> None: ...
+    def add_token(
+        self,
+        id: int,
+        content: str,
+        special: bool,
+        normalized: bool,
+        single_word: bool,
+        lstrip: bool,
+        rstrip: bool,
+    ) -> None: ...
+
+class Engine:
+    def __init__(self, build: Build, cache_bytes: int) -> None: ...
+    @property
+    def state_bytes(self) -> int: ...
+    def encode_list(
+        self,
+        texts: list[Any],
+        special_tokens: str,
+        replace_invalid: bool,
+        count_only: bool,
+        num_threads: int,
+    ) -> tuple[Any, Any, _Error]: ...
+    def encode_flat(
+        self,
+        buffer: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        special_tokens: str,
+        replace_invalid: bool,
+        count_only: bool,
+        num_threads: int,
+    ) -> tuple[Any, Any, _Error]: ...
+    def decode(self, ids: NDArray[np.uint32]) -> bytes: ...
+
+def compile_merges(
+    vocab: dict[str, int],
+    merges: list[Any],
+    token_text: str,
+    byte_fallback: bool,
+    whole_piece_first: bool,
+) -> Model: ...
+def compile_ranks(ranks: dict[bytes, int], id_offset: int) -> Model: ...
+def compile_scores(pieces: list[str], ids: list[int], ranks: list[int], byte_ids: list[int]) -> Model: ...
+def find_invalid(buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[int, int] | None: ...
+def pack(texts: list[Any], replace_invalid: bool) -> tuple[Any, Any]: ...
+def normalize(form: str, text: bytes) -> bytes: ...

@@ -1,0 +1,207 @@
+"""What passes between stages: documents and ids as one flat buffer with offsets.
+
+`flatten_texts` is the edge: whatever the user holds becomes one buffer of valid UTF-8, copied only where
+it must be.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from gristmill.engines import Bytes, Ids, Offsets
+from gristmill.errors import InputError
+
+Errors = Literal["strict", "replace"]
+Texts = Any
+"""list of str or bytes | pyarrow string, large_string, binary or large_binary array, chunked or not |
+(buffer, offsets)"""
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+CHECK_BYTES = 1 << 22
+"""UTF-8 is checked in slices of this size: Python can check it only by decoding it."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Ids of many documents: those of document i are `batch[i]`, a view of `batch.ids`."""
+
+    ids: Ids
+    offsets: Offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Ids: ...
+    @overload
+    def __getitem__(self, index: slice) -> TokenBatch: ...
+    def __getitem__(self, index: int | slice) -> Ids | TokenBatch:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step != 1:
+                raise IndexError("a TokenBatch has slices of step 1 only")
+            return TokenBatch(self.ids, self.offsets[start : max(start, stop) + 1])
+        document = range(len(self))[index]
+        return self.ids[self.offsets[document] : self.offsets[document + 1]]
+
+    def __iter__(self) -> Iterator[Ids]:
+        return (self[i] for i in range(len(self)))
+
+
+def flatten_texts(texts: Texts, *, errors: Errors = "strict") -> tuple[Bytes, Offsets]:
+    """One buffer of valid UTF-8 and the documents' offsets in it, from 0 to its length."""
+    if isinstance(texts, str | bytes | bytearray):
+        raise InputError("texts is one string; pass a list of them, or use encode() for one")
+    if type(texts).__module__.split(".")[0] == "pyarrow":
+        buffer, offsets = _from_arrow(texts)
+    elif isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[1], str | bytes | bytearray):
+        buffer, offsets = _from_pair(*texts)
+    else:
+        buffer, offsets = pack_texts(texts, errors=errors)
+    fault = find_invalid_utf8(buffer, offsets)
+    if fault is None:
+        return buffer, offsets
+    if errors == "replace":
+        return _replace_invalid(buffer, offsets)
+    document, offset = fault
+    raise InputError(
+        f"document {document}: invalid UTF-8 at byte {offset}; errors='replace' puts U+FFFD there"
+    )
+
+
+def pack_texts(texts: Iterable[str | bytes], *, errors: Errors) -> tuple[Bytes, Offsets]:
+    """Strings and bytes one after the other; bytes are taken as they are."""
+    try:
+        parts = [_utf8(text, document, errors) for document, text in enumerate(texts)]
+    except TypeError as error:
+        raise InputError(f"texts is no list of strings: {error}") from error
+    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
+    return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets
+
+
+def find_invalid_utf8(buffer: Bytes, offsets: Offsets) -> tuple[int, int] | None:
+    """Document and byte offset in it of the first byte that is not UTF-8, or None."""
+    if _is_utf8(buffer):
+        # The whole is valid: each document is, unless one begins inside a character.
+        starts = offsets[:-1]
+        inside = starts[starts < len(buffer)]
+        if not np.any(buffer[inside] & 0xC0 == 0x80):
+            return None
+    view = buffer.data
+    for document, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        try:
+            codecs.utf_8_decode(view[start:end], "strict", True)
+        except UnicodeDecodeError as error:
+            return document, error.start
+    return None
+
+
+def _is_utf8(buffer: Bytes) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")("strict")
+    view = buffer.data
+    try:
+        for start in range(0, len(view), CHECK_BYTES):
+            decoder.decode(view[start : start + CHECK_BYTES])
+        decoder.decode(b"", True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _replace_invalid(buffer: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
+    view = buffer.data
+    ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    return pack_texts([str(view[start:end], "utf-8", "replace") for start, end in ends], errors="strict")
+
+
+def _utf8(text: str | bytes, document: int, errors: Errors) -> bytes:
+    if isinstance(text, bytes | bytearray):
+        return text
+    if not isinstance(text, str):
+        raise InputError(f"document {document} is a {type(text).__name__}, not str or bytes")
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        if errors == "replace":
+            return _SURROGATE.sub(REPLACEMENT, text).encode()
+        offset = len(text[: error.start].encode())
+        raise InputError(
+            f"document {document}: a lone surrogate at byte {offset}; errors='replace' puts U+FFFD there"
+        ) from error
+
+
+def _from_pair(buffer: Any, offsets: Any) -> tuple[Bytes, Offsets]:
+    if isinstance(buffer, np.ndarray) and (buffer.dtype != np.uint8 or buffer.ndim != 1):
+        raise InputError(
+            f"buffer is an array of {buffer.dtype} with {buffer.ndim} dimensions, not a row of uint8"
+        )
+    try:
+        flat = np.frombuffer(buffer, dtype=np.uint8)
+        bounds = np.asarray(offsets)
+    except (TypeError, ValueError, BufferError) as error:
+        raise InputError(f"(buffer, offsets) needs bytes and integers: {error}") from error
+    if bounds.ndim != 1 or len(bounds) == 0 or bounds.dtype.kind not in "iu":
+        raise InputError("offsets must be one row of integers, one more than there are documents")
+    return _cut_to_size(flat, bounds.astype(np.int64, copy=False))
+
+
+def _from_arrow(array: Any) -> tuple[Bytes, Offsets]:
+    pa: Any = import_module("pyarrow")
+
+    if isinstance(array, pa.ChunkedArray):
+        parts = [_from_arrow(chunk) for chunk in array.chunks]
+        if len(parts) == 1:
+            return parts[0]
+        starts = np.cumsum([0] + [len(buffer) for buffer, _ in parts])
+        pieces = [offsets[1:] + start for (_, offsets), start in zip(parts, starts[:-1], strict=True)]
+        buffers = [buffer for buffer, _ in parts]
+        return (
+            np.concatenate([np.empty(0, np.uint8), *buffers]),
+            np.concatenate([np.zeros(1, np.int64), *pieces]),
+        )
+    if not isinstance(array, pa.Array):
+        raise InputError(
+            f"texts is a pyarrow {type(array).__name__}; pass an Array or ChunkedArray, such as one column"
+        )
+    if array.null_count:
+        first = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
+        raise InputError(f"document {first} is null; drop nulls or fill them before encoding")
+    offset_type = _arrow_offset_type(array.type)
+    if len(array) == 0:
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, bounds, content = array.buffers()
+    offsets = np.frombuffer(bounds, dtype=offset_type)[array.offset : array.offset + len(array) + 1]
+    buffer = (
+        np.frombuffer(content, dtype=np.uint8)
+        if content is not None and content.size
+        else np.empty(0, np.uint8)
+    )
+    return _cut_to_size(buffer, offsets.astype(np.int64, copy=False))
+
+
+def _arrow_offset_type(kind: Any) -> type[np.signedinteger[Any]]:
+    types: Any = import_module("pyarrow.types")
+
+    if types.is_string(kind) or types.is_binary(kind):
+        return np.int32
+    if types.is_large_string(kind) or types.is_large_binary(kind):
+        return np.int64
+    raise InputError(
+        f"texts is an Arrow array of {kind}; string, large_string, binary or large_binary is needed"
+    )
+
+
+def _cut_to_size(buffer: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
+    start, end = int(offsets[0]), int(offsets[-1])
+    if start < 0 or end > len(buffer) or np.any(offsets[1:] < offsets[:-1]):
+        raise InputError(f"offsets must not fall, and lie in 0..{len(buffer)}, the size of the buffer")
+    return buffer[start:end], offsets - start if start else offsets

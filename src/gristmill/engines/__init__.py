@@ -1,0 +1,56 @@
+"""How text becomes ids: three engines behind one protocol (native: ours; tokenizers: the reference; slow:
+Python)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Ids = NDArray[np.uint32]
+Offsets = NDArray[np.int64]
+EngineName = Literal["native", "tokenizers", "slow"]
+SpecialTokens = Literal["text", "parse"]
+"""What the text of a special token in a document becomes: ordinary text, or the token."""
+
+
+class Engine(Protocol):
+    """Encodes documents and decodes ids; adds no BOS or EOS."""
+
+    @property
+    def name(self) -> EngineName: ...
+
+    def encode_batch(
+        self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
+    ) -> tuple[Ids, Offsets]:
+        """Ids of document i, `buffer[offsets[i]:offsets[i + 1]]` (valid UTF-8), are `ids[o[i]:o[i + 1]]`."""
+        ...
+
+    def count_batch(
+        self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
+    ) -> Offsets:
+        """Number of ids of each document."""
+        ...
+
+    def decode(self, ids: Ids) -> bytes:
+        """The text the ids stand for, special tokens included; partial characters as the engine's library
+        has them."""
+        ...
+
+
+def split_texts(buffer: Bytes, offsets: Offsets) -> Iterator[str]:
+    """Each document as a `str`, for libraries that want one."""
+    view = np.ascontiguousarray(buffer).data
+    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        yield str(view[start:end], "utf-8")
+
+
+def join_ids(lists: Iterable[Sequence[int]]) -> tuple[Ids, Offsets]:
+    """Ragged Python lists as one flat array and offsets."""
+    arrays = [np.asarray(ids, dtype=np.uint32) for ids in lists]
+    offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
+    np.cumsum([len(ids) for ids in arrays], out=offsets[1:])
+    return (np.concatenate(arrays) if arrays else np.empty(0, dtype=np.uint32)), offsets

@@ -1,0 +1,195 @@
+"""Our engine: a tokenizer spec compiled to tables, run by C++ on any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill import _native
+from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
+from gristmill.errors import InputError, UnsupportedTokenizerError
+from gristmill.pattern import CompiledSplits, compile_splits
+from gristmill.pattern.charset import Partition, classes_of_set, named_set, partition, two_stage
+from gristmill.spec import MergeModel, Normalization, RankModel, ScoreModel, Split, TokenizerSpec
+
+SPACE_MARK = "▁"
+NO_ID = 0xFFFFFFFF
+DEFAULT_CACHE_BYTES = 64 << 20
+
+
+class NativeEngine:
+    """Encodes with the compiled tables; each thread remembers at most `cache_bytes` of pieces it has seen."""
+
+    name: EngineName = "native"
+
+    def __init__(self, spec: TokenizerSpec, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        self._engine = _native.Engine(_build(spec), cache_bytes)
+        self._strips_prefix = spec.normalization.replace_spaces and spec.prefix is not None
+
+    def encode_batch(
+        self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
+    ) -> tuple[Ids, Offsets]:
+        """Ids and offsets of documents in one flat buffer."""
+        ids, ends, error = self._engine.encode_flat(
+            buffer, offsets, special_tokens=special_tokens, replace_invalid=False, count_only=False,
+            num_threads=num_threads,
+        )
+        _raise(error)
+        return ids, ends
+
+    def encode_list(
+        self, texts: list[str | bytes], *, special_tokens: SpecialTokens, replace_invalid: bool, num_threads: int
+    ) -> tuple[Ids, Offsets]:
+        """The same for a list, read where it lies."""
+        ids, ends, error = self._engine.encode_list(
+            texts, special_tokens=special_tokens, replace_invalid=replace_invalid, count_only=False,
+            num_threads=num_threads,
+        )
+        _raise(error)
+        return ids, ends
+
+    def count_batch(
+        self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
+    ) -> Offsets:
+        """Number of ids of each document."""
+        _, ends, error = self._engine.encode_flat(
+            buffer, offsets, special_tokens=special_tokens, replace_invalid=False, count_only=True,
+            num_threads=num_threads,
+        )
+        _raise(error)
+        return np.diff(ends)
+
+    def decode(self, ids: Ids) -> bytes:
+        """The bytes of the tokens, one after the other, less the space that encoding puts in front."""
+        text: bytes = self._engine.decode(np.ascontiguousarray(ids))
+        return text[1:] if self._strips_prefix and text.startswith(b" ") else text
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory held by what the threads remember."""
+        return int(self._engine.state_bytes)
+
+
+def compile_native(spec: TokenizerSpec) -> NativeEngine:
+    """The engine of a spec; `UnsupportedTokenizerError` says why there is none."""
+    try:
+        return NativeEngine(spec)
+    except _native.ModelError as error:
+        raise UnsupportedTokenizerError(str(error)) from error
+
+
+def _build(spec: TokenizerSpec) -> Any:
+    build = _native.Build()
+    build.set_model(_compile_model(spec.model, spec.normalization))
+    if spec.normalization.form:
+        build.set_form(spec.normalization.form)
+    if spec.normalization.replace_spaces:
+        build.set_spaces_as_marks()
+    if spec.prefix:
+        build.set_prefix(spec.prefix.where, spec.prefix.unless_present, spec.prefix.stage == "normalizer")
+    _set_splits(build, spec)
+    build.set_word_class(*_word_class())
+    for token in spec.added_tokens:
+        build.add_token(
+            token.id, _as_looked_for(token.content, spec) if token.normalized else token.content,
+            token.special, token.normalized, token.single_word, token.lstrip, token.rstrip,
+        )
+    return build
+
+
+def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: Normalization) -> Any:
+    if isinstance(model, RankModel):
+        return _native.compile_ranks(model.ranks, model.id_offset)
+    if isinstance(model, ScoreModel):
+        return _native.compile_scores(
+            model.pieces, model.ids, _ranks_of_scores(model.scores), [NO_ID if i < 0 else i for i in model.byte_ids]
+        )
+    text: Literal["byte_level", "marks", "plain"] = "byte_level"
+    if model.token_text == "plain":
+        text = "marks" if normalization.replace_spaces else "plain"
+    return _native.compile_merges(model.vocab, model.merges, text, model.byte_fallback, model.ignore_merges)
+
+
+def _ranks_of_scores(scores: Sequence[float]) -> list[int]:
+    order = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")
+    ordered = np.asarray(scores, dtype=np.float64)[order]
+    if not np.all(np.isfinite(ordered)) or np.any(ordered[1:] == ordered[:-1]):
+        raise UnsupportedTokenizerError("two pieces have the same score, so their order is by position alone")
+    ranks = np.empty(len(scores), dtype=np.int64)
+    ranks[order] = np.arange(len(scores))
+    result: list[int] = ranks.tolist()
+    return result
+
+
+def _set_splits(build: Any, spec: TokenizerSpec) -> None:
+    if not spec.splits:
+        takes_whole = isinstance(spec.model, RankModel) or (
+            isinstance(spec.model, MergeModel) and spec.model.ignore_merges
+        )
+        if not takes_whole:  # then pieces may be cut wherever no token reaches across
+            build.set_word_transducer()
+        return
+    splits = spec.splits
+    if spec.normalization.replace_spaces:
+        # The engine keeps spaces as spaces; a pattern that looks for the mark looks for them.
+        splits = tuple(_over_spaces(split) for split in splits)
+    compiled = compile_splits(splits)
+    if spec.normalization.replace_spaces:
+        _require_same_class(compiled)
+    if (machine := compiled.transducer) is not None:
+        build.set_transducer(machine.stage1, machine.stage2, machine.table, machine.num_classes)
+    for stage in compiled.stages:
+        build.add_splitter(
+            stage.stage1, stage.stage2, stage.next_state, stage.match, stage.num_classes, stage.keep_matches,
+            stage.keep_gaps,
+        )
+
+
+def _over_spaces(split: Split) -> Split:
+    return Split(
+        pattern=f"[ {SPACE_MARK}]", dialect=split.dialect, behavior=split.behavior, invert=split.invert, over=split.over
+    ) if split.pattern == SPACE_MARK else split
+
+
+def _require_same_class(compiled: CompiledSplits) -> None:
+    for stage in compiled.stages:
+        of_space, of_mark = (stage.stage2[int(stage.stage1[c >> 8]) * 256 + (c & 255)] for c in (0x20, 0x2581))
+        if of_space != of_mark:
+            raise UnsupportedTokenizerError(f"it replaces spaces by {SPACE_MARK} and then splits by a pattern that tells them apart")
+
+
+def _as_looked_for(content: str, spec: TokenizerSpec) -> str:
+    """An added token as it stands in normalised text."""
+    normalization = spec.normalization
+    if normalization.form:
+        content = _native.normalize(normalization.form, content.encode()).decode()
+    if normalization.replace_spaces:
+        content = content.replace(SPACE_MARK, " ")
+    if spec.prefix and spec.prefix.stage == "normalizer" and content:
+        content = " " + content
+    return content
+
+
+@lru_cache(maxsize=1)
+def _word_class() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
+    """Bit 0: a word character, bit 1: white space, as Rust's regex has them."""
+    word, space = named_set("rust", "w"), named_set("rust", "s")
+    assert word is not None
+    assert space is not None
+    parts = partition([word, space])
+    bits = np.array(classes_of_set(parts, word), np.int64) + 2 * np.array(classes_of_set(parts, space), np.int64)
+    return two_stage(Partition(parts.starts, bits[parts.classes], 4))
+
+
+def _raise(error: tuple[str, int, int] | None) -> None:
+    if error is None:
+        return
+    kind, document, offset = error
+    if kind == "too_large":
+        raise InputError(f"document {document} has 4 GB or more; cut it before encoding")
+    what = "a lone surrogate" if kind == "lone_surrogate" else "invalid UTF-8"
+    raise InputError(f"document {document}: {what} at byte {offset}; errors='replace' puts U+FFFD there")

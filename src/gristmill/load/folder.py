@@ -1,0 +1,66 @@
+"""A folder as models are published: tokenizer.json first, else whichever known file is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gristmill.errors import TokenizerFormatError
+from gristmill.load.reading import decode_json, read_whole
+
+TOKENIZER_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
+"""In order of preference; *.tiktoken comes last."""
+ROLE_FILES = ("special_tokens_map.json", "tokenizer_config.json")
+"""Later ones win."""
+MAX_ROLE_BYTES = 16 << 20
+
+
+class _Named(msgspec.Struct):
+    content: str
+
+
+class _Roles(msgspec.Struct):
+    bos_token: str | _Named | None = None
+    eos_token: str | _Named | None = None
+    pad_token: str | _Named | None = None
+    unk_token: str | _Named | None = None
+
+
+def find_tokenizer_file(folder: Path) -> Path:
+    """The file to load, or an error that lists what was looked for."""
+    for name in TOKENIZER_FILES:
+        if (folder / name).exists() or (folder / name).is_symlink():
+            return folder / name
+    try:
+        ranks = sorted(folder.glob("*.tiktoken"))
+    except OSError as error:
+        raise TokenizerFormatError(f"{folder}: cannot be read ({error.strerror})") from error
+    if len(ranks) == 1:
+        return ranks[0]
+    if ranks:
+        raise TokenizerFormatError(f"{folder}: has {len(ranks)} .tiktoken files; name one of them")
+    raise TokenizerFormatError(f"{folder}: has none of {', '.join(TOKENIZER_FILES)} and no .tiktoken file")
+
+
+def read_roles(folder: Path) -> Mapping[str, str]:
+    """Text of the bos, eos, pad and unk tokens, from the files that name them."""
+    roles: dict[str, str] = {}
+    for name in ROLE_FILES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        content = read_whole(path, limit=MAX_ROLE_BYTES)
+        roles.update(_named_roles(decode_json(content, _Roles, source=str(path))))
+    return roles
+
+
+def _named_roles(roles: _Roles) -> Mapping[str, str]:
+    texts: Mapping[str, Any] = msgspec.structs.asdict(roles)
+    return {
+        name.removesuffix("_token"): token.content if isinstance(token, _Named) else token
+        for name, token in texts.items()
+        if token is not None
+    }

@@ -1,0 +1,97 @@
+"""A name on the Hugging Face hub: the needed files are fetched by `huggingface_hub`, its cache and
+settings honoured."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from gristmill.errors import MissingPackageError, TokenizerError
+from gristmill.load.folder import ROLE_FILES, TOKENIZER_FILES
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+
+
+def looks_like_hub_name(text: str) -> bool:
+    """Whether it can be owner/name or a name of old."""
+    return _NAME.fullmatch(text) is not None and ".." not in text and "--" not in text
+
+
+def download_tokenizer(
+    name: str, *, revision: str | None, token: str | bool | None, cache_dir: str | Path | None
+) -> Path:
+    """The tokenizer's file in the cache, with the files that name its special tokens beside it."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{name!r} is no file, and hub names need huggingface_hub: pip install 'gristmill[hub]'"
+        ) from error
+
+    def fetch(file: str, commit: str | None) -> Path:
+        path = huggingface_hub.hf_hub_download(
+            name,
+            file,
+            revision=commit or revision,
+            token=token,
+            cache_dir=None if cache_dir is None else str(cache_dir),
+        )
+        return Path(path)
+
+    path = _first(fetch, name, revision)
+    commit = path.parent.name  # the cache keeps snapshots/<commit>/: all files come from one
+    if path.name == "tokenizer.json":
+        for file in ROLE_FILES:
+            _fetch_optional(fetch, file, commit)
+    return path
+
+
+def _first(fetch: Any, name: str, revision: str | None) -> Path:
+    missing: Exception | None = None
+    for file in TOKENIZER_FILES:
+        try:
+            path: Path = fetch(file, None)
+            return path
+        except Exception as error:
+            if not _is_missing_file(error):
+                raise _explained(error, name, revision) from error
+            missing = error
+    where = "in the cache" if isinstance(missing, FileNotFoundError) else "on the hub"
+    raise TokenizerError(f"hub name {name!r}: has none of {', '.join(TOKENIZER_FILES)} {where}") from missing
+
+
+def _fetch_optional(fetch: Any, file: str, commit: str) -> None:
+    try:
+        fetch(file, commit)
+    except Exception as error:
+        if not _is_missing_file(error):
+            raise _explained(error, file, commit) from error
+
+
+def _is_missing_file(error: Exception) -> bool:
+    from huggingface_hub import constants, errors
+
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        # Asked to stay offline, the cache is all there is; a hub that cannot be reached may well have the
+        # file.
+        return bool(constants.HF_HUB_OFFLINE)
+    return isinstance(error, errors.EntryNotFoundError)
+
+
+def _explained(error: Exception, name: str, revision: str | None) -> TokenizerError:
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return TokenizerError(f"hub name {name!r}: access is restricted; accept its terms and pass token=")
+    if isinstance(error, errors.RevisionNotFoundError):
+        return TokenizerError(f"hub name {name!r}: has no revision {revision!r}")
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return TokenizerError(
+            f"{name!r} is no file here and no repository on the hub (private ones need token=)"
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return TokenizerError(f"hub name {name!r}: not in the cache, and the hub cannot be reached")
+    return TokenizerError(
+        f"hub name {name!r}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+    )

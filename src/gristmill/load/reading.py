@@ -1,0 +1,66 @@
+"""Bytes from a path nobody vouches for: regular files only, of bounded size, and JSON of a declared shape."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gristmill.errors import TokenizerFormatError
+
+MAX_FILE_BYTES = 128 << 20
+"""The largest tokenizer.json in use has 35 MB. A string of JSON can need four times its bytes as a Python
+one, so this also keeps one absurd token under a gigabyte."""
+MAX_JSON_STRINGS = 3_000_000
+"""Gemma-3 has 1.3 million; each costs up to 170 bytes as a dict entry."""
+MAX_TOKEN_CHARACTERS = 1 << 16
+MAX_ID = (1 << 24) - 1
+MAX_PATTERN_CHARACTERS = 1 << 16
+
+T = TypeVar("T")
+
+
+def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a regular file of at most `limit` bytes; anything else is refused without waiting for
+    it."""
+    try:
+        # Opening a FIFO for reading waits for a writer unless told not to.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise TokenizerFormatError(f"{path}: cannot be read ({reason})") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise TokenizerFormatError(f"{path}: is not a regular file")
+    with os.fdopen(handle, "rb") as file:
+        if status.st_size > limit:
+            raise TokenizerFormatError(
+                f"{path}: has {status.st_size:,} bytes, more than any tokenizer of its kind ({limit:,})"
+            )
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise TokenizerFormatError(f"{path}: has more than {limit:,} bytes")
+    return content
+
+
+def decode_json(content: bytes, kind: type[T], *, source: str) -> T:
+    """JSON as the given type; memory stays bounded because the number of strings is looked at first."""
+    if content.count(b'"') > 2 * MAX_JSON_STRINGS:
+        raise TokenizerFormatError(
+            f"{source}: has more than {MAX_JSON_STRINGS:,} strings, too many for a tokenizer"
+        )
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except RecursionError as error:
+        raise TokenizerFormatError(f"{source}: is nested too deeply") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise TokenizerFormatError(f"{source}: is not the JSON expected here: {_short(error)}") from error
+
+
+def _short(error: Exception) -> str:
+    text = str(error)
+    return text if len(text) <= 200 else text[:200] + "..."

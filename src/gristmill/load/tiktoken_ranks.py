@@ -1,0 +1,362 @@
+"""Rank files of tiktoken: base64 tokens with their ranks, which know neither their pattern nor their
+special tokens.
+
+Those come from the encoding's name, from the caller, or (Llama's tokenizer.model) from the number of tokens.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from gristmill.engines import Engine
+from gristmill.errors import ConfigError, MissingPackageError, TokenizerFormatError
+from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_spec
+from gristmill.load.reading import MAX_ID, MAX_PATTERN_CHARACTERS, MAX_TOKEN_CHARACTERS
+from gristmill.spec import AddedToken, RankModel, Split, TokenizerSpec
+
+EncodingName = Literal[
+    "cl100k_base",
+    "gpt2",
+    "llama3",
+    "llama3.1",
+    "llama4",
+    "o200k_base",
+    "o200k_harmony",
+    "p50k_base",
+    "p50k_edit",
+    "r50k_base",
+]
+
+R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+CL100K_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+O200K_PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA3_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+class Encoding(msgspec.Struct, frozen=True):
+    """What a rank file leaves out."""
+
+    pattern: str
+    specials: Mapping[str, int]
+    num_ranks: int | None = None
+    bos: str | None = None
+    eos: str | None = None
+    pad: str | None = None
+
+
+def _openai(pattern: str, specials: dict[str, int], num_ranks: int) -> Encoding:
+    return Encoding(pattern, specials, num_ranks, eos="<|endoftext|>")
+
+
+def _r50k() -> Encoding:
+    return _openai(R50K_PATTERN, {"<|endoftext|>": 50256}, 50256)
+
+
+def _p50k() -> Encoding:
+    return _openai(R50K_PATTERN, {"<|endoftext|>": 50256}, 50280)
+
+
+def _p50k_edit() -> Encoding:
+    middle = {"<|fim_prefix|>": 50281, "<|fim_middle|>": 50282, "<|fim_suffix|>": 50283}
+    return _openai(R50K_PATTERN, {"<|endoftext|>": 50256, **middle}, 50280)
+
+
+def _cl100k() -> Encoding:
+    names = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
+    return _openai(CL100K_PATTERN, {**_numbered(names, 100257), "<|endofprompt|>": 100276}, 100256)
+
+
+def _o200k() -> Encoding:
+    return _openai(O200K_PATTERN, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}, 199998)
+
+
+def _o200k_harmony() -> Encoding:
+    named = {
+        199998: "<|startoftext|>",
+        199999: "<|endoftext|>",
+        200002: "<|return|>",
+        200003: "<|constrain|>",
+        200005: "<|channel|>",
+        200006: "<|start|>",
+        200007: "<|end|>",
+        200008: "<|message|>",
+        200012: "<|call|>",
+    }
+    specials = {named.get(i, f"<|reserved_{i}|>"): i for i in range(199998, 201088)}
+    # 200018 has two names: OpenAI's table adds the reserved one to those of o200k_base.
+    return _openai(O200K_PATTERN, {**specials, "<|endofprompt|>": 200018}, 199998)
+
+
+def _llama3() -> Encoding:
+    reserved = [f"<|reserved_special_token_{i}|>" for i in range(251)]
+    names = [
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        *reserved[:4],
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+    ]
+    names += [reserved[4], "<|eot_id|>", *reserved[5:]]
+    return _llama(LLAMA3_PATTERN, names, 128000)
+
+
+def _llama31() -> Encoding:
+    names = [
+        "<|begin_of_text|>",
+        "<|end_of_text|>",
+        "<|reserved_special_token_0|>",
+        "<|reserved_special_token_1|>",
+    ]
+    names += ["<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>"]
+    names += ["<|eom_id|>", "<|eot_id|>", "<|python_tag|>", "<|image|>"]
+    names += [f"<|reserved_special_token_{i}|>" for i in range(2, 246)]
+    return _llama(LLAMA3_PATTERN, names, 128000, pad="<|finetune_right_pad_id|>")
+
+
+def _llama4() -> Encoding:
+    def reserved(family: str, start: int, stop: int) -> list[str]:
+        return [f"<|{family}reserved_special_token_{i}|>" for i in range(start, stop)]
+
+    names = ["<|begin_of_text|>", "<|end_of_text|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
+    names += ["<|header_start|>", "<|header_end|>", "<|eom|>", "<|eot|>", "<|step|>"]
+    names += [
+        *reserved("text_post_train_", 0, 6),
+        "<|python_start|>",
+        "<|python_end|>",
+        "<|finetune_right_pad|>",
+    ]
+    names += reserved("text_post_train_", 8, 69)
+    names += ["<|image_start|>", "<|image_end|>", *reserved("vision_", 0, 2), "<|tile_x_separator|>"]
+    names += [
+        "<|tile_y_separator|>",
+        *reserved("vision_", 2, 6),
+        "<|image|>",
+        *reserved("vision_", 6, 7),
+        "<|patch|>",
+    ]
+    names += [*reserved("vision_", 7, 1048), *reserved("reasoning_", 0, 8)]
+    names += ["<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"]
+    names += reserved("", 0, 2048 - len(names))
+    return _llama(O200K_PATTERN, names, 200000, pad="<|finetune_right_pad|>")
+
+
+def _llama(pattern: str, names: list[str], first_id: int, pad: str | None = None) -> Encoding:
+    specials = _numbered(names, first_id)
+    return Encoding(pattern, specials, first_id, bos="<|begin_of_text|>", eos="<|end_of_text|>", pad=pad)
+
+
+def _numbered(names: list[str], first_id: int) -> dict[str, int]:
+    return {name: first_id + i for i, name in enumerate(names)}
+
+
+ENCODINGS: dict[str, Callable[[], Encoding]] = {
+    "cl100k_base": _cl100k,
+    "gpt2": _r50k,
+    "llama3": _llama3,
+    "llama3.1": _llama31,
+    "llama4": _llama4,
+    "o200k_base": _o200k,
+    "o200k_harmony": _o200k_harmony,
+    "p50k_base": _p50k,
+    "p50k_edit": _p50k_edit,
+    "r50k_base": _r50k,
+}
+
+LLAMA_BY_NUM_RANKS = {128000: "llama3", 200000: "llama4"}
+MAX_FIELDS = 1 << 22
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+
+
+def looks_like_ranks(content: bytes) -> bool:
+    """Whether the first line is a base64 token and a rank."""
+    fields = content[:4096].split(b"\n", 1)[0].split()
+    return len(fields) == 2 and not fields[0].translate(None, _BASE64) and fields[1].isdigit()
+
+
+def load_ranks(
+    content: bytes,
+    *,
+    source: str,
+    name: str | None,
+    encoding: str | None,
+    pattern: str | None,
+    special_tokens: Mapping[str, int] | None,
+) -> Loaded:
+    """Load the content of a rank file; `name` is the file's, which for OpenAI's files is the encoding's."""
+    ranks = parse_ranks(content, source=source)
+    if pattern is not None:
+        if encoding is not None:
+            raise ConfigError("give an encoding or a pattern, not both")
+        chosen = Encoding(pattern, special_tokens or {})
+    else:
+        chosen = _choose_encoding(name, encoding, len(ranks), source)
+        if special_tokens is not None:
+            chosen = msgspec.structs.replace(chosen, specials=special_tokens)
+    return load_rank_model(ranks, chosen, id_offset=0, source=source)
+
+
+def _choose_encoding(name: str | None, encoding: str | None, num_ranks: int, source: str) -> Encoding:
+    known = ", ".join(ENCODINGS)
+    if encoding is not None and encoding not in ENCODINGS:
+        raise ConfigError(f"unknown encoding {encoding!r}; known are {known}")
+    stem = name.removesuffix(".tiktoken") if name else None
+    key = encoding or (stem if stem in ENCODINGS else None) or LLAMA_BY_NUM_RANKS.get(num_ranks)
+    if key is None:
+        raise ConfigError(
+            f"{source}: a rank file does not say its pattern; set encoding ({known}) or pattern"
+        )
+    chosen = ENCODINGS[key]()
+    if chosen.num_ranks != num_ranks:
+        raise TokenizerFormatError(
+            f"{source}: has {num_ranks:,} tokens, but {key} has {chosen.num_ranks:,}; "
+            "is it whole, and the right encoding?"
+        )
+    return chosen
+
+
+def parse_ranks(content: bytes, *, source: str) -> dict[bytes, int]:
+    """Token bytes and their ranks, every line checked."""
+    if len(content) - len(content.translate(None, b" \t\n\r\v\f")) > MAX_FIELDS:
+        raise TokenizerFormatError(f"{source}: has more than {MAX_FIELDS // 2:,} lines")
+    fields = content.split()
+    encoded, numbers = fields[0::2], fields[1::2]
+    if not fields or len(fields) != 2 * sum(map(bool, content.splitlines())):
+        raise TokenizerFormatError(f"{source}: is no rank file: not every line is a token and a rank")
+    if not b"".join(numbers).isdigit() or max(map(len, numbers)) > 10:
+        raise TokenizerFormatError(f"{source}: is no rank file: a rank is not a number")
+    try:
+        tokens = decode_base64(encoded)
+    except ValueError as error:
+        raise TokenizerFormatError(f"{source}: is no rank file: {error}") from error
+    ranks = dict(zip(tokens, map(int, numbers), strict=True))
+    check_ranks(ranks, num_tokens=len(tokens), source=source)
+    return ranks
+
+
+def decode_base64(encoded: list[bytes]) -> list[bytes]:
+    """Strict base64 of many tokens at once: the library's own check is newer than the oldest Python we run
+    on."""
+    joined = b"".join(encoded)
+    if joined.translate(None, _BASE64) or any(len(token) % 4 for token in encoded):
+        raise ValueError("a token is not base64")
+    tokens = list(map(binascii.a2b_base64, encoded))
+    if sum(map(len, tokens)) != len(joined) // 4 * 3 - joined.count(b"="):
+        raise ValueError("a token is not base64")
+    return tokens
+
+
+def check_ranks(ranks: Mapping[bytes, int], *, num_tokens: int, source: str) -> None:
+    """Refuse what tiktoken could only crash on."""
+    if len(ranks) != num_tokens:
+        raise TokenizerFormatError(f"{source}: a token is there twice")
+    check_vocabulary(ranks, source=source)
+    if b"" in ranks:
+        raise TokenizerFormatError(f"{source}: a token is empty")
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:
+        raise TokenizerFormatError(
+            f"{source}: {len(missing)} single bytes have no rank, 0x{missing[0]:02X} for one"
+        )
+
+
+def load_rank_model(ranks: dict[bytes, int], encoding: Encoding, *, id_offset: int, source: str) -> Loaded:
+    """Ranks with a pattern and special tokens: tiktoken's files, tiktoken's objects and Mistral's tekken."""
+    specials = dict(encoding.specials)
+    _check_specials(specials, ranks, id_offset, source)
+    if not 0 < len(encoding.pattern) <= MAX_PATTERN_CHARACTERS:
+        raise TokenizerFormatError(f"{source}: the pattern has {len(encoding.pattern):,} characters")
+    ordered = sorted(specials.items(), key=lambda item: (item[1], item[0]))
+    spec = TokenizerSpec(
+        model=RankModel(ranks=ranks, id_offset=id_offset),
+        splits=(Split(pattern=encoding.pattern, dialect="rust"),),
+        added_tokens=tuple(AddedToken(id=id_, content=text, special=True) for text, id_ in ordered),
+    )
+
+    def token_to_id(token: str) -> int | None:
+        if token in specials:
+            return specials[token]
+        rank = ranks.get(token.encode("utf-8", "surrogatepass"))
+        return None if rank is None else rank + id_offset
+
+    return Loaded(
+        source=source,
+        spec=spec,
+        why_not_native=None,
+        fingerprint=fingerprint_spec(spec),
+        vocab_size=1 + max(max(ranks.values()) + id_offset, max(specials.values(), default=0)),
+        specials=specials,
+        token_to_id=token_to_id,
+        reference_name="slow",
+        build_reference=lambda: _build_tiktoken(ranks, encoding.pattern, specials, id_offset, source),
+        build_check=lambda: _build_check(ranks, encoding.pattern, specials, id_offset, source),
+        reference_version=_version(),
+        bos_id=specials.get(encoding.bos or ""),
+        eos_id=specials.get(encoding.eos or ""),
+        pad_id=specials.get(encoding.pad or ""),
+    )
+
+
+def _check_specials(specials: dict[str, int], ranks: dict[bytes, int], id_offset: int, source: str) -> None:
+    used = {rank + id_offset for rank in ranks.values()}
+    for text, id_ in specials.items():
+        if not isinstance(text, str) or type(id_) is not int or not 0 <= id_ <= MAX_ID:
+            raise TokenizerFormatError(f"{source}: special token {text!r} has id {id_!r}, not in 0..{MAX_ID}")
+        if not 0 < len(text) <= MAX_TOKEN_CHARACTERS:
+            raise TokenizerFormatError(f"{source}: special token {id_} has {len(text):,} characters")
+        if id_ in used:
+            raise TokenizerFormatError(
+                f"{source}: special token {text!r} has id {id_}, which is an ordinary token's"
+            )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"tiktoken {version('tiktoken')}"
+    except PackageNotFoundError:
+        return "own"
+
+
+def _build_tiktoken(
+    ranks: dict[bytes, int], pattern: str, specials: dict[str, int], id_offset: int, source: str
+) -> Engine:
+    from gristmill.engines.slow import from_tiktoken
+    from gristmill.engines.tokenizers import calm
+
+    try:
+        import tiktoken
+    except ImportError as error:
+        raise MissingPackageError(f"{source} needs tiktoken here: pip install tiktoken") from error
+    try:
+        encoding: Any = calm(
+            lambda: tiktoken.Encoding(source, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        )
+    except Exception as error:
+        raise TokenizerFormatError(f"{source}: tiktoken refuses it: {error}") from error
+    return from_tiktoken(encoding, specials=specials, id_offset=id_offset)
+
+
+def _build_check(
+    ranks: dict[bytes, int], pattern: str, specials: dict[str, int], id_offset: int, source: str
+) -> Engine:
+    try:
+        return _build_tiktoken(ranks, pattern, specials, id_offset, source)
+    except MissingPackageError:
+        from gristmill.engines.twins import rank_twin
+
+        return rank_twin(ranks, pattern, specials=specials, id_offset=id_offset)

@@ -1,0 +1,210 @@
+"""START HERE for encoding: `load_tokenizer` reads a tokenizer from anywhere, `Tokenizer` turns text into
+ids and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gristmill.batch import Errors, Texts, TokenBatch, flatten_texts
+from gristmill.engine_choice import choose_engine
+from gristmill.engines import Engine, EngineName, Ids, Offsets
+from gristmill.errors import ConfigError, InputError
+from gristmill.load import Loaded, LoadOptions, load_source
+from gristmill.special_text import find_special_text
+
+ENGINES: tuple[str, ...] = get_args(EngineName)
+EngineChoice = Literal["auto", "native", "tokenizers", "slow"]
+SpecialTokenPolicy = Literal["text", "parse", "error"]
+
+
+class Tokenizer:
+    """Text to ids and back, exactly as the tokenizer's own library has it.
+
+    No call adds BOS or EOS: where they go is for whoever lays out training rows to say."""
+
+    def __init__(self, loaded: Loaded, engine: Engine, *, why_not_native: str | None) -> None:
+        self._loaded = loaded
+        self._engine = engine
+        self._why_not_native = why_not_native
+
+    def __repr__(self) -> str:
+        return f"<gristmill.Tokenizer {self._loaded.source}: {self.engine_name}, {self.vocab_size} tokens>"
+
+    def encode_batch(
+        self,
+        texts: Texts,
+        *,
+        num_threads: int | None = None,
+        special_tokens: SpecialTokenPolicy = "text",
+        errors: Errors = "strict",
+    ) -> TokenBatch:
+        """Ids of many documents, the same for any number of threads.
+
+        Text that reads like a special token stays text, becomes the token (parse), or is refused (error)."""
+        buffer, offsets = flatten_texts(texts, errors=_one_of(Errors, errors, "errors"))
+        policy = self._enforce(special_tokens, buffer, offsets)
+        ids, ends = self._engine.encode_batch(
+            buffer, offsets, special_tokens=policy, num_threads=_threads(num_threads)
+        )
+        return TokenBatch(ids, ends)
+
+    def encode(
+        self, text: str | bytes, *, special_tokens: SpecialTokenPolicy = "text", errors: Errors = "strict"
+    ) -> Ids:
+        """Ids of one document."""
+        if not isinstance(text, str | bytes):
+            raise InputError(f"text is a {type(text).__name__}, not str or bytes; use encode_batch for many")
+        return self.encode_batch([text], num_threads=1, special_tokens=special_tokens, errors=errors).ids
+
+    def count_batch(
+        self,
+        texts: Texts,
+        *,
+        num_threads: int | None = None,
+        special_tokens: SpecialTokenPolicy = "text",
+        errors: Errors = "strict",
+    ) -> Offsets:
+        """Number of ids of each document, without keeping the ids."""
+        buffer, offsets = flatten_texts(texts, errors=_one_of(Errors, errors, "errors"))
+        policy = self._enforce(special_tokens, buffer, offsets)
+        return self._engine.count_batch(
+            buffer, offsets, special_tokens=policy, num_threads=_threads(num_threads)
+        )
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text ids stand for; bytes that are no character become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        """The bytes ids stand for: exact where the engine knows bytes (native, tiktoken)."""
+        array = np.asarray(ids)
+        if array.size == 0:
+            return b""
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise InputError(f"ids are not one row of integers ({array.ndim} dimensions of {array.dtype})")
+        if array.min() < 0 or array.max() >= self.vocab_size:
+            wrong = array[(array < 0) | (array >= self.vocab_size)][0]
+            raise InputError(f"id {wrong} is not in 0..{self.vocab_size - 1}")
+        return self._engine.decode(array.astype(np.uint32, copy=False))
+
+    def decode_batch(self, batch: TokenBatch | Iterable[ArrayLike]) -> list[str]:
+        """The text of each row of ids."""
+        return [self.decode(ids) for ids in batch]
+
+    def token_to_id(self, token: str) -> int | None:
+        """Id of a token as its file spells it, or None."""
+        return self._loaded.token_to_id(token)
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Text and id of each special token."""
+        return dict(self._loaded.specials)
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id that begins a document, where the tokenizer names one."""
+        return self._loaded.bos_id
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id that ends a document, where the tokenizer names one."""
+        return self._loaded.eos_id
+
+    @property
+    def pad_id(self) -> int | None:
+        """Id that fills rows, where the tokenizer names one."""
+        return self._loaded.pad_id
+
+    @property
+    def unk_id(self) -> int | None:
+        """Id of the unknown token, where the tokenizer has one."""
+        return self._loaded.unk_id
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest id, added tokens included, plus one."""
+        return self._loaded.vocab_size
+
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """The smallest dtype that holds every id."""
+        return np.dtype(np.uint16 if self.vocab_size <= 1 << 16 else np.uint32)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that decides ids, equal on every machine."""
+        return self._loaded.fingerprint
+
+    @property
+    def engine_name(self) -> EngineName:
+        """Which engine encodes."""
+        return self._engine.name
+
+    @property
+    def why_not_native(self) -> str | None:
+        """A sentence on why the native engine does not encode, or None where it does."""
+        return self._why_not_native
+
+    def _enforce(self, policy: SpecialTokenPolicy, buffer: Any, offsets: Offsets) -> Literal["text", "parse"]:
+        if _one_of(SpecialTokenPolicy, policy, "special_tokens") != "error":
+            return "parse" if policy == "parse" else "text"
+        found = find_special_text(buffer, offsets, self._loaded.specials)
+        if found is not None:
+            document, offset, token = found
+            raise InputError(
+                f"document {document}: the text of special token {token!r} at byte {offset}; "
+                "special_tokens='text' takes it as text, 'parse' as the token"
+            )
+        return "text"
+
+
+def load_tokenizer(
+    source: Any,
+    *,
+    engine: EngineChoice = "auto",
+    encoding: str | None = None,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+) -> Tokenizer:
+    """Load a tokenizer from a file, a folder, a hub name, or an object of tokenizers, tiktoken,
+    sentencepiece or transformers.
+
+    A rank file may need its `encoding`, or its `pattern` and `special_tokens`; a hub name takes
+    `revision`, `token`
+    and `cache_dir`. `auto` uses the native engine where it provably gives the reference's ids."""
+    _one_of(EngineChoice, engine, "engine")
+    options = LoadOptions(
+        encoding=encoding,
+        pattern=pattern,
+        special_tokens=special_tokens,
+        revision=revision,
+        token=token,
+        cache_dir=cache_dir,
+    )
+    loaded = load_source(source, options)
+    chosen, why_not_native = choose_engine(loaded, engine)
+    return Tokenizer(loaded, chosen, why_not_native=why_not_native)
+
+
+def _one_of(kind: Any, value: Any, name: str) -> Any:
+    allowed: Sequence[str] = get_args(kind)
+    if value not in allowed:
+        raise ConfigError(f"{name} is {value!r}; it can be {', '.join(map(repr, allowed))}")
+    return value
+
+
+def _threads(num_threads: int | None) -> int:
+    if num_threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if type(num_threads) is not int or num_threads < 1:
+        raise ConfigError(f"num_threads is {num_threads!r}; it must be 1 or more")
+    return num_threads

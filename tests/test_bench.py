@@ -1,0 +1,149 @@
+"""`gristmill bench`: a tiny one end to end with real processes, and its parts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gristmill import cli
+from gristmill.bench import BenchReport, Measurement, baseline, first_difference, load_documents
+from gristmill.bench_methods import METHODS, REFERENCES
+from gristmill.bench_report import render_table, write_plot
+from gristmill.config import BenchConfig, check_section
+from gristmill.errors import ConfigError, GristmillError, InputError
+from gristmill.sample import made_documents, sample_documents, train_sample_tokenizer
+
+
+def made_report(**statuses):
+    measurements = [
+        Measurement(
+            method=method, threads=1, status=status, once_s=[0.5, 0.1, 0.25] if status == "ok" else []
+        )
+        for method, status in statuses.items()
+    ]
+    return BenchReport(
+        tokenizer="made",
+        reference="tokenizers batch 1000",
+        num_docs=10,
+        num_bytes=1_000_000,
+        num_tokens=1000,
+        python="3",
+        machine="made",
+        num_cores=2,
+        measurements=measurements,
+    )
+
+
+def test_bench_measures_every_method_in_fresh_processes(tmp_path, capsys):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(
+        "".join(json.dumps({"text": text}) + "\n" for text in made_documents(20)), encoding="utf-8"
+    )
+    results = tmp_path / "results.json"
+    arguments = [corpus, "--num-docs", 10, "--rounds", 2, "--threads", 2, "--repeat", "--json", results]
+    status = cli.main(["bench", *map(str, arguments)])
+    printed = capsys.readouterr().out
+    assert status == 0, printed
+    for column in ("Method", "Time", "Docs/s", "Tokens/s", "MB/s", "Speedup"):
+        assert column in printed
+    report = json.loads(results.read_bytes())
+    assert report["num_docs"] == 10
+    assert {m["method"] for m in report["measurements"]} == set(METHODS)
+    assert not [m for m in report["measurements"] if m["status"] in ("failed", "mismatch")]
+    measured = {m["method"] for m in report["measurements"] if m["status"] == "ok"}
+    assert measured >= {"native", "tokenizers one by one", "tokenizers batch 1000", "tiktoken"}
+    for m in report["measurements"]:
+        assert len(m["once_s"]) == len(m["repeated_s"]) == (2 if m["status"] == "ok" else 0)
+
+
+@pytest.mark.parametrize("method", ["native", "tokenizers one by one", "tokenizers batch 32", "tiktoken"])
+def test_methods_agree_on_the_embedded_text(method, tmp_path):
+    path = train_sample_tokenizer(tmp_path, vocab_size=500)
+    documents = sample_documents()
+
+    def encoded(name):
+        encoder = METHODS[name](str(path), 1)
+        return encoder.flatten(encoder.encode(encoder.prepare(documents)))
+
+    assert first_difference(encoded(REFERENCES[0]), encoded(method)) is None
+
+
+def test_a_method_that_does_not_apply_says_so(tmp_path):
+    path = train_sample_tokenizer(tmp_path, vocab_size=300)
+    with pytest.raises(GristmillError, match=r"\.model"):
+        METHODS["sentencepiece"](str(path), 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "document"),
+    [
+        (([1, 2, 3], [0, 2, 3]), None),
+        (([1, 9, 3], [0, 2, 3]), 0),
+        (([1, 2, 9], [0, 2, 3]), 1),
+        (([1, 2, 3], [0, 1, 3]), 0),
+        (([1, 2], [0, 2]), 1),
+        (([1, 2, 3, 4], [0, 2, 3, 4]), 2),
+    ],
+)
+def test_the_first_wrong_document_is_named(found, document):
+    expected = np.array([1, 2, 3], np.uint32), np.array([0, 2, 3], np.int64)
+    arrays = np.array(found[0], np.uint32), np.array(found[1], np.int64)
+    assert first_difference(expected, arrays) == document
+
+
+def test_a_mismatch_has_no_time_in_the_table():
+    table = render_table(made_report(native="mismatch", tiktoken="ok"))
+    line = next(line for line in table.splitlines() if line.startswith("native"))
+    assert line.split()[-5:] == ["MISMATCH", "-", "-", "-", "-"]
+
+
+def test_the_table_shows_medians():
+    assert "250.00 ms" in render_table(made_report(tiktoken="ok"))
+
+
+def test_speedup_is_against_one_by_one_where_it_was_measured():
+    report = made_report(**{"tokenizers batch 1000": "ok", "tokenizers one by one": "ok"})
+    assert baseline(report).method == "tokenizers one by one"
+
+
+def test_a_report_without_any_time_still_renders():
+    assert "absent" in render_table(made_report(tiktoken="absent"))
+
+
+def test_a_plot_is_written(tmp_path):
+    path = tmp_path / "chart.svg"
+    write_plot(made_report(native="ok", tiktoken="ok"), path)
+    assert b"<svg" in path.read_bytes()
+    assert [p.name for p in tmp_path.iterdir()] == ["chart.svg"]
+
+
+def test_plain_text_is_a_document_a_paragraph(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("one\ntwo\n\nthree\n\n\n\n", encoding="utf-8")
+    assert load_documents(BenchConfig(texts=(str(path),))) == ["one\ntwo", "three"]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"body": "x"}', '{"text": 1}'])
+def test_a_bad_jsonl_line_is_named(line, tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"text": "fine"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="line 2"):
+        load_documents(BenchConfig(texts=(str(path),)))
+
+
+def test_a_lone_surrogate_in_jsonl_is_refused(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"text": "\\ud800"}\n', encoding="utf-8")
+    with pytest.raises(InputError):
+        load_documents(BenchConfig(texts=(str(path),)))
+
+
+@pytest.mark.parametrize("values", [{"rounds": 0}, {"num_docs": "ten"}, {"threads": -1}, {"round": 3}])
+def test_a_bad_option_is_refused_by_name(values):
+    with pytest.raises(ConfigError, match=r"bench|round"):
+        check_section(BenchConfig, values, name="bench")
+
+
+def test_made_documents_are_the_same_every_time():
+    assert made_documents(5) == made_documents(5)
+    assert len(set(made_documents(50))) == 50

@@ -1,0 +1,65 @@
+"""The scripts in benchmarks/ run, and their parts do what they say."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gristmill.sample import train_sample_tokenizer
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def run(script, *arguments):
+    command = [sys.executable, str(FOLDER / script), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_exactness_finds_native_equal_to_the_reference():
+    ended = run("exactness.py", "--random", 2000, "--no-code-points")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "random: 2,000 texts, equal" in ended.stdout
+
+
+def test_speed_leaves_a_result_that_renders(tmp_path, scripts):
+    import render
+
+    (tmp_path / "tokenizers" / "small").mkdir(parents=True)
+    train_sample_tokenizer(tmp_path / "tokenizers" / "small", vocab_size=300)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "prose.txt").write_text("One paragraph.\n\nAnother one.\n", encoding="utf-8")
+    places = [
+        "--tokenizers",
+        tmp_path / "tokenizers",
+        "--texts",
+        tmp_path / "texts",
+        "--results",
+        tmp_path / "results",
+    ]
+    ended = run("speed.py", *places, "--rounds", 1, "--sides", "native", "tokenizers batch 1000")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    table = render.render(render.load_reports(tmp_path / "results"))
+    assert "| small | prose | 0.0 |" in table
+
+
+def test_a_table_replaces_what_stands_between_the_markers(scripts):
+    import render
+
+    readme = f"before\n{render.START}\nold\n{render.END}\nafter\n"
+    changed = render.put_between_markers(readme, "new")
+    assert changed == f"before\n{render.START}\nnew\n{render.END}\nafter\n"
+    assert render.put_between_markers(changed, "new") == changed
+
+
+def test_a_differing_text_is_cut_down_to_the_smallest(scripts):
+    import exactness
+
+    assert (
+        exactness.shrink("a long text with x and y in it", lambda text: "x" in text and "y" in text) == "xy"
+    )

@@ -1,0 +1,72 @@
+"""Imports point one way: a module imports from the layers below its own, or from its own folder."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
+
+# Bottom first. A folder is one layer, whatever its files import from one another.
+LAYERS = (
+    {"errors"},
+    {"config", "files", "sample", "spec", "unicode_data", "_native"},
+    {"pattern"},
+    {"engines"},
+    {"batch", "special_text"},
+    {"load"},
+    {"engine_choice"},
+    {"tokenizer"},
+    {"__init__"},
+    {"bench_methods"},
+    {"bench_worker"},
+    {"bench"},
+    {"bench_report"},
+    {"demo"},
+    {"cli"},
+    {"__main__"},
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_layers(path: Path) -> set[str]:
+    """Names of the layers a module imports from; its own folder's relative imports are its own layer."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: write imports in full"
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "gristmill" else str(node.module)
+                for alias in node.names
+            ]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, *rest = name.split(".")
+            if package == "gristmill":
+                found.add(rest[0] if rest and rest[0] in LEVEL else "__init__")
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path):
+    own = layer_of(path)
+    assert own in LEVEL, f"{own} has no place in LAYERS"
+    upward = {name for name in imported_layers(path) - {own} if LEVEL[name] >= LEVEL[own]}
+    assert not upward
+
+
+def test_only_the_bindings_include_python_headers():
+    native = PACKAGE.parents[1] / "native"
+    for path in sorted([*native.rglob("*.cpp"), *native.rglob("*.hpp")]):
+        if path.name != "bindings.cpp":
+            text = path.read_text(encoding="utf-8")
+            assert "Python.h" not in text, path
+            assert "nanobind" not in text, path

@@ -1,0 +1,45 @@
+"""The public names are these and no others; a change here goes into CHANGELOG.md."""
+
+import subprocess
+import sys
+
+import gristmill
+
+PUBLIC = {
+    "ConfigError",
+    "GristmillError",
+    "InputError",
+    "MissingPackageError",
+    "TokenBatch",
+    "Tokenizer",
+    "TokenizerError",
+    "TokenizerFormatError",
+    "UnsupportedTokenizerError",
+    "__version__",
+    "load_tokenizer",
+}
+
+
+def test_all_lists_the_public_names():
+    assert set(gristmill.__all__) == PUBLIC
+
+
+def test_every_public_name_exists():
+    for name in PUBLIC:
+        assert getattr(gristmill, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    assert not hasattr(gristmill, "no_such_name")
+
+
+def test_every_error_is_a_gristmill_error():
+    errors = [getattr(gristmill, name) for name in PUBLIC if name.endswith("Error")]
+    assert all(issubclass(error, gristmill.GristmillError) for error in errors)
+
+
+def test_importing_loads_no_optional_package():
+    optional = ["tiktoken", "sentencepiece", "transformers", "pyarrow", "matplotlib", "huggingface_hub"]
+    code = f"import sys, gristmill; print([name for name in {optional} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]"

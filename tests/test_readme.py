@@ -1,0 +1,94 @@
+"""README says what is so: its example runs as typed, its commands exist, its tree is the tree."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gristmill import cli
+from gristmill.sample import train_sample_tokenizer
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language=""):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def readme_tree():
+    """Return every path in README's tree; a folder ends in a slash."""
+    tree = next(
+        block for block in re.findall(r"^```\w*\n(.*?)^```$", README, re.M | re.S) if "native/" in block
+    )
+    folders, paths = [], []
+    for line in tree.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 2
+        names = re.match(r"[^\s,]+(?:, [^\s,]+)*", line.strip()).group().split(", ")
+        folders[depth:] = [names[0]] if names[0].endswith("/") else []
+        paths += ["".join(folders[:depth]) + name for name in names]
+    return paths
+
+
+def project_files():
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
+
+
+def test_the_first_two_commands_are_demo_and_test():
+    assert re.findall(r"^make (\w+)", blocks()[0], flags=re.MULTILINE) == ["demo", "test"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_every_make_command_exists(name):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = (ROOT / name).read_text(encoding="utf-8")
+    used = re.findall(r"^make ([\w-]+)|`make ([\w-]+)`", text, flags=re.MULTILINE)
+    assert {first or second for first, second in used} <= set(targets)
+
+
+def test_every_gristmill_command_exists():
+    text = cli.build_parser().format_help()
+    for command in re.findall(r"^gristmill (\w+)", README, flags=re.MULTILINE):
+        assert re.search(rf"^ +{command}\b", text, flags=re.MULTILINE)
+
+
+def test_the_example_runs_as_typed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "path" / "to").mkdir(parents=True)
+    train_sample_tokenizer(tmp_path / "path" / "to")
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("python")
+    assert len([line for line in example.splitlines() if line]) <= 10
+    exec(compile(example, "README.md", "exec"), {})
+    assert capsys.readouterr().out.endswith("The mill stands by the river.\n")
+
+
+def test_every_path_in_the_tree_exists():
+    missing = [path for path in readme_tree() if not (ROOT / path).exists()]
+    assert not missing
+
+
+def test_a_folder_whose_files_are_listed_lists_all_of_them():
+    tree = readme_tree()
+    opened = {
+        folder
+        for folder in tree
+        if folder.endswith("/") and any(p.startswith(folder) and p != folder for p in tree)
+    }
+    for folder in ["", *sorted(opened)]:
+        children = {
+            re.sub(r"(?<=/).*", "", p.removeprefix(folder)) for p in project_files() if p.startswith(folder)
+        }
+        listed = {p.removeprefix(folder) for p in tree if p.startswith(folder) and p != folder}
+        listed = {p for p in listed if "/" not in p.rstrip("/")}
+        assert listed == {c for c in children if not c.startswith(".git")}, (
+            f"README's tree of {folder or 'the root'}"
+        )
+
+
+def test_the_benchmark_markers_are_there_once():
+    assert README.count("<!-- bench:start -->") == README.count("<!-- bench:end -->") == 1
