@@ -234,11 +234,12 @@ uint32_t* Encoder::look_up_pieces(const uint8_t* text, size_t size, const uint32
                 std::memcpy(out, slot->ids, sizeof slot->ids);
                 out += slot->count;
             } else if (end - start > ShortKey::kMaxBytes) {
-                out = encode_long({reinterpret_cast<const char*>(text) + start, end - start}, out);
+                out = encode_long({reinterpret_cast<const char*>(text) + start, end - start}, size - start, out);
             } else {
                 if (!is_learned) learn(text, start, ends + first + i, keys + i, hashes + i, batch - i);
                 is_learned = true;
-                out = encode_short(text + start, end - start, keys[i], hashes[i], out);
+                std::string_view piece(reinterpret_cast<const char*>(text) + start, end - start);
+                out = encode_short(piece, size - start, keys[i], hashes[i], out);
             }
             start = end;
         }
@@ -277,29 +278,31 @@ void Encoder::learn(const uint8_t* text, uint32_t start, const uint32_t* ends, c
     }
 }
 
-uint32_t* Encoder::encode_short(const uint8_t* piece, size_t size, const ShortKey& key, uint64_t hash, uint32_t* out) {
+uint32_t* Encoder::encode_short(std::string_view piece, size_t readable, const ShortKey& key, uint64_t hash, uint32_t* out) {
     if (const ShortSlot* slot = pieces_.find(key, hash)) {
         const uint32_t* ids = slot->count <= 3 ? slot->ids : pieces_.arena(slot->ids[0]);
         return std::copy(ids, ids + slot->count, out);
     }
-    std::string_view text(reinterpret_cast<const char*>(piece), size);
     uint32_t* end;
     const auto* token = model_.short_tokens().find(key, hash);
     if (token && (model_.whole_piece_first() || token->is_reachable)) {
         *out = token->id;
         end = out + 1;
-    } else if (has_dropped_bytes(text)) {
-        end = encode_without_dropped(text, out);
+    } else if (has_dropped_bytes(piece)) {
+        end = encode_without_dropped(piece, out);
     } else {
-        end = piece[0] < 0x80 ? merge(text, out) : encode_by_cuts(text, out);
+        bool is_latin = static_cast<uint8_t>(piece[0]) < 0x80;
+        end = is_latin ? merge(piece, out) : encode_by_cuts(piece, readable, out);
     }
     pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 
-uint32_t* Encoder::encode_long(std::string_view piece, uint32_t* out) {
+uint32_t* Encoder::encode_long(std::string_view piece, size_t readable, uint32_t* out) {
     if (has_dropped_bytes(piece)) return encode_without_dropped(piece, out);
-    if (piece.size() > kLongestRemembered && piece.size() > model_.longest_token()) return encode_by_cuts(piece, out);
+    if (piece.size() > kLongestRemembered && piece.size() > model_.longest_token()) {
+        return encode_by_cuts(piece, readable, out);
+    }
     uint64_t hash = PieceTable::hash_long(piece);
     if (auto found = pieces_.find_long(piece, hash); found.ids) {
         return std::copy(found.ids, found.ids + found.count, out);
@@ -310,25 +313,26 @@ uint32_t* Encoder::encode_long(std::string_view piece, uint32_t* out) {
         *out = id;
         end = out + 1;
     } else {
-        end = encode_by_cuts(piece, out);
+        end = encode_by_cuts(piece, readable, out);
     }
     pieces_.insert_long(piece, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 
-uint32_t* Encoder::encode_by_cuts(std::string_view piece, uint32_t* out) {
+uint32_t* Encoder::encode_by_cuts(std::string_view piece, size_t readable, uint32_t* out) {
     size_t start = 0;
     for (size_t at = 1; at < piece.size(); ++at) {
         if (is_tail(piece[at]) || model_.cover().may_cover(bytes_of(piece), piece.size(), at)) continue;
-        out = encode_part(piece.substr(start, at - start), out);
+        out = encode_part(piece.substr(start, at - start), readable - start, out);
         start = at;
     }
-    return start == 0 ? merge(piece, out) : encode_part(piece.substr(start), out);
+    return start == 0 ? merge(piece, out) : encode_part(piece.substr(start), readable - start, out);
 }
 
-uint32_t* Encoder::encode_part(std::string_view part, uint32_t* out) {
+uint32_t* Encoder::encode_part(std::string_view part, size_t readable, uint32_t* out) {
     if (part.size() > ShortKey::kMaxBytes) return merge(part, out);
-    ShortKey plain = ShortKey::load_safely(bytes_of(part), part.size());
+    ShortKey plain = readable >= 16 ? ShortKey::load(bytes_of(part), part.size())
+                                    : ShortKey::load_safely(bytes_of(part), part.size());
     ShortKey key{plain.low, plain.high | part_flag_};
     uint64_t hash = key.hash();
     if (const ShortSlot* slot = pieces_.find(key, hash)) {
@@ -358,7 +362,7 @@ uint32_t* Encoder::encode_without_dropped(std::string_view piece, uint32_t* out)
     for (char c : piece) {
         if (model_.byte_id(static_cast<uint8_t>(c)) != kNoId) kept.push_back(c);
     }
-    return kept.empty() ? out : encode_by_cuts(kept, out);
+    return kept.empty() ? out : encode_by_cuts(kept, kept.size(), out);
 }
 
 uint32_t* Encoder::merge(std::string_view part, uint32_t* out) {

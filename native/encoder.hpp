@@ -88,11 +88,12 @@ private:
     void learn(const uint8_t* text, uint32_t start, const uint32_t* ends, const ShortKey* keys, const uint64_t* hashes,
                size_t count);
     // One piece, whole; returns the end of what was written.
-    uint32_t* encode_short(const uint8_t* piece, size_t size, const ShortKey& key, uint64_t hash, uint32_t* out);
-    uint32_t* encode_long(std::string_view piece, uint32_t* out);
+    uint32_t* encode_short(std::string_view piece, size_t readable, const ShortKey& key, uint64_t hash, uint32_t* out);
+    // `readable`: bytes that may be read from the piece's start on.
+    uint32_t* encode_long(std::string_view piece, size_t readable, uint32_t* out);
     // A stretch inside a piece that merges cannot leave.
-    uint32_t* encode_part(std::string_view part, uint32_t* out);
-    uint32_t* encode_by_cuts(std::string_view piece, uint32_t* out);
+    uint32_t* encode_part(std::string_view part, size_t readable, uint32_t* out);
+    uint32_t* encode_by_cuts(std::string_view piece, size_t readable, uint32_t* out);
     uint32_t* merge(std::string_view part, uint32_t* out);
     // Pieces with bytes that have no token: they are taken out before merging.
     bool has_dropped_bytes(std::string_view piece) const;

@@ -1,6 +1,8 @@
 #include "merge.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <queue>
 #include <unordered_map>
 
 #include "utf8.hpp"
@@ -8,6 +10,12 @@
 namespace gristmill {
 
 namespace {
+
+bool is_ascii(std::string_view text) {
+    uint8_t all = 0;
+    for (char c : text) all |= static_cast<uint8_t>(c);
+    return all < 0x80;
+}
 
 // Writes the initial symbols of text to ids and returns how many; room for text.size() is needed.
 size_t write_symbols(const Model& model, std::string_view text, uint32_t* ids) {
@@ -20,8 +28,9 @@ size_t write_symbols(const Model& model, std::string_view text, uint32_t* ids) {
         return n;
     }
     for (size_t at = 0; at < text.size();) {
-        size_t length = std::min<size_t>(utf8_length(static_cast<uint8_t>(text[at])), text.size() - at);
-        uint32_t id = model.character_id(text.substr(at, length));
+        auto lead = static_cast<uint8_t>(text[at]);
+        size_t length = std::min<size_t>(utf8_length(lead), text.size() - at);
+        uint32_t id = lead < 0x80 ? model.ascii_id(lead) : model.character_id(text.substr(at, length));
         if (id != kNoId) {
             ids[n++] = id;
         } else {
@@ -30,6 +39,19 @@ size_t write_symbols(const Model& model, std::string_view text, uint32_t* ids) {
         at += length;
     }
     return n;
+}
+
+// Ranks of the first pairs: put(i, rank) for symbols i and i + 1. A table has them where each symbol is one byte.
+template <typename Put>
+void rank_pairs(const Model& model, std::string_view text, const uint32_t* ids, size_t n, const Put& put) {
+    bool one_a_byte = n == text.size() && (model.symbols() == Symbols::bytes || is_ascii(text));
+    if (one_a_byte) {
+        for (size_t i = 0; i + 1 < n; ++i) {
+            put(i, model.rank_of_bytes(static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i + 1])));
+        }
+    } else {
+        for (size_t i = 0; i + 1 < n; ++i) put(i, model.pairs().find(ids[i], ids[i + 1]));
+    }
 }
 
 }  // namespace
@@ -50,7 +72,7 @@ void merge_slowly(const Model& model, std::string_view text, std::vector<uint32_
             if (rank < best) best = rank, where = i;
         }
         if (best == kNoRank) break;
-        ids[where] = model.result_of(best);
+        ids[where] = model.result_of(best, ids[where], ids[where + 1]);
         ids.erase(ids.begin() + static_cast<ptrdiff_t>(where) + 1);
     }
     out.insert(out.end(), ids.begin(), ids.end());
@@ -64,13 +86,8 @@ size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
     uint8_t next[kShortSymbols], previous[kShortSymbols];
     size_t n = write_symbols(model, text, ids);
     auto key = [](uint32_t rank, size_t i) { return rank == kNoRank ? kNever : rank << 5 | static_cast<uint32_t>(i); };
-    if (model.symbols() == Symbols::bytes) {
-        for (size_t i = 0; i + 1 < n; ++i) {
-            keys[i] = key(model.rank_of_bytes(static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i + 1])), i);
-        }
-    } else {
-        for (size_t i = 0; i + 1 < n; ++i) keys[i] = key(model.pairs().find(ids[i], ids[i + 1]), i);
-    }
+    if (n == 0) return 0;
+    rank_pairs(model, text, ids, n, [&](size_t i, uint32_t rank) { keys[i] = key(rank, i); });
     keys[n - 1] = kNever;
     for (size_t i = 0; i < n; ++i) {
         next[i] = static_cast<uint8_t>(i + 1);
@@ -82,7 +99,7 @@ size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
         if (best == kNever) break;
         size_t at = best & 31;
         size_t gone = next[at], after = next[gone];
-        ids[at] = model.result_of(best >> 5);
+        ids[at] = model.result_of(best >> 5, ids[at], ids[gone]);
         keys[gone] = kNever;
         next[at] = static_cast<uint8_t>(after);
         keys[at] = kNever;
@@ -120,14 +137,7 @@ struct Lane {
         ids = job.ids;
         size = write_symbols(model, job.text, ids);
         std::fill(keys, keys + kSize, kNever);
-        if (model.symbols() == Symbols::bytes) {
-            for (size_t i = 0; i + 1 < size; ++i) {
-                auto a = static_cast<uint8_t>(job.text[i]), b = static_cast<uint8_t>(job.text[i + 1]);
-                keys[i] = key(model.rank_of_bytes(a, b), i);
-            }
-        } else {
-            for (size_t i = 0; i + 1 < size; ++i) keys[i] = key(model.pairs().find(ids[i], ids[i + 1]), i);
-        }
+        rank_pairs(model, job.text, ids, size, [&](size_t i, uint32_t rank) { keys[i] = key(rank, i); });
         for (size_t i = 0; i < size; ++i) {
             next[i] = static_cast<uint8_t>(i + 1);
             previous[i] = static_cast<uint8_t>(i - 1);
@@ -145,7 +155,7 @@ struct Lane {
 
     void apply(const Model& model) {
         size_t gone = next[at];
-        ids[at] = model.result_of(rank);
+        ids[at] = model.result_of(rank, ids[at], ids[gone]);
         keys[gone] = keys[at] = kNever;
         next[at] = next[gone];
         if (next[at] < size) {
@@ -195,79 +205,123 @@ void merge_many(const Model& model, MergeJob* jobs, size_t count) {
     }
 }
 
-// Positions wait in one list a rank, lists wait in a heap by rank. A list is sorted when its turn comes, so equal
-// ranks go left to right; a merge can only feed lists of other ranks (the new symbol is longer than either half of
+namespace {
+
+constexpr uint32_t kNone = 0xFFFFFFFF;
+
+// Positions of pairs of one rank, taken left to right. Most ranks are fed in order and sorted once. A rank that several
+// tokens share feeds itself while it is being taken, always behind: those few positions wait in a heap.
+struct Waiting {
+    std::vector<uint32_t> at;
+    size_t taken = 0;
+    std::vector<uint32_t> behind;
+    bool is_tied = false, is_sorted = true;
+
+    void reset(bool tied) {
+        at.clear();
+        taken = 0;
+        is_tied = tied;
+        is_sorted = true;
+    }
+    bool empty() const { return taken == at.size() && behind.empty(); }
+    void put(uint32_t position) {
+        bool is_in_order = at.empty() || at.back() <= position;
+        if (is_in_order || !is_tied) {
+            at.push_back(position);
+            is_sorted &= is_in_order;
+        } else {
+            behind.push_back(position);
+            std::push_heap(behind.begin(), behind.end(), std::greater<>());
+        }
+    }
+    uint32_t take() {
+        if (!is_sorted) std::sort(at.begin() + static_cast<ptrdiff_t>(taken), at.end());
+        is_sorted = true;
+        if (behind.empty() || (taken < at.size() && at[taken] < behind.front())) return at[taken++];
+        std::pop_heap(behind.begin(), behind.end(), std::greater<>());
+        uint32_t first = behind.back();
+        behind.pop_back();
+        return first;
+    }
+};
+
+// All ranks with something waiting, the lowest first.
+class Queue {
+public:
+    explicit Queue(const Model& model) : model_(model) {}
+
+    void put(uint32_t rank, uint32_t position) {
+        auto [found, is_new] = list_of_.try_emplace(rank, 0);
+        if (is_new) {
+            if (free_.empty()) {
+                free_.push_back(static_cast<uint32_t>(lists_.size()));
+                lists_.emplace_back();
+            }
+            found->second = free_.back();
+            free_.pop_back();
+            lists_[found->second].reset(model_.is_tied(rank));
+            ranks_.push(rank);
+        }
+        lists_[found->second].put(position);
+    }
+    // False when nothing is left.
+    bool take(uint32_t& rank, uint32_t& position) {
+        while (!ranks_.empty()) {
+            rank = ranks_.top();
+            auto found = list_of_.find(rank);
+            Waiting& list = lists_[found->second];
+            if (!list.empty()) {
+                position = list.take();
+                return true;
+            }
+            free_.push_back(found->second);
+            list_of_.erase(found);
+            ranks_.pop();
+        }
+        return false;
+    }
+
+private:
+    const Model& model_;
+    std::vector<Waiting> lists_;
+    std::vector<uint32_t> free_;
+    std::unordered_map<uint32_t, uint32_t> list_of_;
+    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ranks_;
+};
+
+}  // namespace
+
+// Unless tokens share a rank, a merge can only feed lists of other ranks (the new symbol is longer than either half of
 // the pair just merged), and one of a lower rank goes first, as it must.
 void merge_long(const Model& model, std::string_view text, MergeScratch& s, std::vector<uint32_t>& out) {
-    constexpr uint32_t kNone = 0xFFFFFFFF;
     initial_symbols(model, text, s.ids);
-    size_t n = s.ids.size();
+    auto n = static_cast<uint32_t>(s.ids.size());
     s.next.resize(n);
     s.previous.resize(n);
-    for (size_t i = 0; i < n; ++i) {
-        s.next[i] = i + 1 < n ? static_cast<uint32_t>(i + 1) : kNone;
-        s.previous[i] = i ? static_cast<uint32_t>(i - 1) : kNone;
+    for (uint32_t i = 0; i < n; ++i) {
+        s.next[i] = i + 1 < n ? i + 1 : kNone;
+        s.previous[i] = i ? i - 1 : kNone;
     }
-    struct List {
-        std::vector<uint32_t> at;
-        size_t taken = 0;
-        bool sorted = true;
-    };
-    std::vector<List> lists;
-    std::vector<uint32_t> free_lists;
-    // rank -> list, open addressing would do; ranks in play are few, so a small sorted map is enough.
-    std::vector<std::pair<uint32_t, uint32_t>> heap;  // (rank, list), smallest on top
-    std::unordered_map<uint32_t, uint32_t> list_of;
-    auto later = [](const auto& a, const auto& b) { return a.first > b.first; };
+    Queue queue(model);
     auto offer = [&](uint32_t at) {
-        uint32_t right = s.next[at];
-        if (right == kNone) return;
-        uint32_t rank = model.pairs().find(s.ids[at], s.ids[right]);
-        if (rank == kNoRank) return;
-        auto [it, is_new] = list_of.try_emplace(rank, 0);
-        if (is_new) {
-            if (free_lists.empty()) {
-                free_lists.push_back(static_cast<uint32_t>(lists.size()));
-                lists.emplace_back();
-            }
-            it->second = free_lists.back();
-            free_lists.pop_back();
-            heap.emplace_back(rank, it->second);
-            std::push_heap(heap.begin(), heap.end(), later);
-        }
-        List& list = lists[it->second];
-        if (!list.at.empty() && list.at.back() > at) list.sorted = false;
-        list.at.push_back(at);
+        if (s.next[at] == kNone) return;
+        uint32_t rank = model.pairs().find(s.ids[at], s.ids[s.next[at]]);
+        if (rank != kNoRank) queue.put(rank, at);
     };
-    for (uint32_t i = 0; i + 1 < n; ++i) offer(i);
-    while (!heap.empty()) {
-        auto [rank, index] = heap.front();
-        if (!lists[index].sorted) {
-            auto& at = lists[index].at;
-            std::sort(at.begin() + static_cast<ptrdiff_t>(lists[index].taken), at.end());
-            lists[index].sorted = true;
-        }
-        if (lists[index].taken == lists[index].at.size()) {
-            std::pop_heap(heap.begin(), heap.end(), later);
-            heap.pop_back();
-            list_of.erase(rank);
-            lists[index].at.clear();
-            lists[index].taken = 0;
-            free_lists.push_back(index);
-            continue;
-        }
-        uint32_t at = lists[index].at[lists[index].taken++];
-        if (s.ids[at] == kNoId || s.next[at] == kNone) continue;
+    for (uint32_t i = 0; i < n; ++i) offer(i);
+    uint32_t rank, at;
+    while (queue.take(rank, at)) {
         uint32_t gone = s.next[at];
+        if (s.ids[at] == kNoId || gone == kNone) continue;
         if (model.pairs().find(s.ids[at], s.ids[gone]) != rank) continue;
-        s.ids[at] = model.result_of(rank);
+        s.ids[at] = model.result_of(rank, s.ids[at], s.ids[gone]);
         s.ids[gone] = kNoId;
         s.next[at] = s.next[gone];
         if (s.next[at] != kNone) s.previous[s.next[at]] = at;
         if (s.previous[at] != kNone) offer(s.previous[at]);
         offer(at);
     }
-    for (uint32_t i = 0; i < n && i != kNone; i = s.next[i]) out.push_back(s.ids[i]);
+    for (uint32_t i = 0; i < n; i = s.next[i]) out.push_back(s.ids[i]);
 }
 
 }  // namespace gristmill

@@ -24,14 +24,6 @@ uint64_t hash_bytes(std::string_view bytes) {
     return h ^ h >> 32;
 }
 
-// Bytes around a position: the last `left` before it, the first `right` after it, and both counts, as one number.
-// before/after hold three bytes each, the nearest to the position highest/lowest.
-uint64_t context_key(uint32_t before, uint32_t after, unsigned left, unsigned right) {
-    uint64_t kept = before >> 8 * (3 - left);
-    uint64_t first = after & ((1u << 8 * right) - 1);
-    return kept | first << 24 | uint64_t{left} << 48 | uint64_t{right} << 50;
-}
-
 uint32_t bytes_before(const uint8_t* at, size_t available) {
     uint32_t value = 0;
     for (size_t i = 1; i <= std::min<size_t>(available, 3); ++i) value |= uint32_t{*(at - i)} << 8 * (3 - i);
@@ -117,13 +109,18 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
     size_t words = std::bit_ceil(std::max<size_t>(num_splits / 4, 64));  // 16 bits a split
     words_.assign(words, 0);
     shift_ = 64 - static_cast<unsigned>(std::countr_zero(words));
-    neighbours_.assign(256 * 256 / 64, 0);
     for (uint32_t id : ids) {
         const auto* token = reinterpret_cast<const uint8_t*>(tokens[id].data());
         size_t size = tokens[id].size();
+        if (size < 2) continue;
+        starts_1_.add(token[0], token[1]);
+        ends_1_.add(token[size - 2], token[size - 1]);
+        if (size > 2) {
+            starts_2_.add(token[0], token[1]);
+            ends_2_.add(token[size - 2], token[size - 1]);
+        }
         for (size_t at = 1; at < size; ++at) {
-            unsigned pair = token[at - 1] * 256u + token[at];
-            neighbours_[pair >> 6] |= 1ull << (pair & 63);
+            neighbours_.add(token[at - 1], token[at]);
             unsigned left = static_cast<unsigned>(std::min<size_t>(at, 3));
             unsigned right = static_cast<unsigned>(std::min<size_t>(size - at, 3));
             add(context_key(bytes_before(token + at, at), bytes_after(token + at, size - at), left, right));
@@ -131,16 +128,19 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
     }
 }
 
-bool CoverFilter::may_cover(const uint8_t* text, size_t size, size_t at) const {
-    if (!are_neighbours(text[at - 1], text[at])) return false;
-    unsigned most_left = static_cast<unsigned>(std::min<size_t>(at, 3));
-    unsigned most_right = static_cast<unsigned>(std::min<size_t>(size - at, 3));
-    uint32_t before = bytes_before(text + at, at), after = bytes_after(text + at, size - at);
-    bool may = false;  // no early exit: the look-ups overlap, a guess at their outcome would often be wrong
-    for (unsigned left = 1; left <= most_left; ++left) {
-        for (unsigned right = 1; right <= most_right; ++right) may |= has(context_key(before, after, left, right));
+bool CoverFilter::may_cover_closely(uint32_t before, uint32_t after, unsigned lefts, unsigned rights) const {
+    for (unsigned left = 1; left <= 3; ++left) {
+        if (!(lefts >> (left - 1) & 1)) continue;
+        for (unsigned right = 1; right <= 3; ++right) {
+            if (rights >> (right - 1) & 1 && has(context_key(before, after, left, right))) return true;
+        }
     }
-    return may;
+    return false;
+}
+
+bool CoverFilter::may_cover_near_edge(const uint8_t* text, size_t size, size_t at) const {
+    unsigned lefts = (1u << std::min<size_t>(at, 3)) - 1, rights = (1u << std::min<size_t>(size - at, 3)) - 1;
+    return may_cover_closely(bytes_before(text + at, at), bytes_after(text + at, size - at), lefts, rights);
 }
 
 Model::Model(ModelInput input)
@@ -179,14 +179,24 @@ Model::Model(ModelInput input)
     std::vector<uint8_t> is_result(tokens_.size());
     for (const auto& merge : input.merges) {
         pairs_.insert(merge.left, merge.right, merge.rank);
-        result_of_rank_[merge.rank] = merge.result;
+        uint32_t& result = result_of_rank_[merge.rank];
+        result = result == kNoId || result == merge.result ? merge.result : kTied;
         is_result[merge.result] = 1;
     }
-    if (symbols_ == Symbols::bytes) {
-        byte_pair_ranks_.resize(256 * 256);
-        for (unsigned pair = 0; pair < 256 * 256; ++pair) {
-            uint32_t left = byte_ids_[pair >> 8], right = byte_ids_[pair & 255];
-            byte_pair_ranks_[pair] = left == kNoId || right == kNoId ? kNoRank : pairs_.find(left, right);
+    for (const auto& merge : input.merges) {
+        if (is_tied(merge.rank)) tied_results_[uint64_t{merge.left} << 32 | merge.right] = merge.result;
+    }
+    for (unsigned c = 0; c < 128; ++c) {
+        char character = static_cast<char>(c);
+        ascii_ids_[c] = tokens_by_bytes_.find({&character, 1});
+    }
+    byte_pair_ranks_.resize(256 * 256, kNoRank);
+    for (unsigned a = 0; a < 256; ++a) {
+        for (unsigned b = 0; b < 256; ++b) {
+            bool is_bytes = symbols_ == Symbols::bytes;
+            if (!is_bytes && (a >= 128 || b >= 128)) continue;
+            uint32_t left = is_bytes ? byte_ids_[a] : ascii_ids_[a], right = is_bytes ? byte_ids_[b] : ascii_ids_[b];
+            if (left != kNoId && right != kNoId) byte_pair_ranks_[a * 256 + b] = pairs_.find(left, right);
         }
     }
     std::vector<uint32_t> results;

@@ -40,7 +40,7 @@ ShortSlot* PieceTable::free_slot(uint64_t hash) {
 }
 
 void PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
-    if (num_short_ * 5 >= slots_.size() * 2) grow_short();
+    if (num_short_ * 2 >= slots_.size()) grow_short();
     ShortSlot* slot = free_slot(hash);
     if (!slot) return;
     if (count > 3 && (arena_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
@@ -63,7 +63,7 @@ void PieceTable::grow_short() {
         forget_short();
         return;
     }
-    HugeVector<ShortSlot> old(std::min(slots_.size() * 4, max_short_slots_));
+    HugeVector<ShortSlot> old(std::min(slots_.size() * 2, max_short_slots_));
     old.swap(slots_);
     shift_ = shift_for(slots_.size() / 2);
     num_short_ = 0;
@@ -135,7 +135,7 @@ void PieceTable::grow_long() {
         forget_long();
         return;
     }
-    HugeVector<LongSlot> old(std::min(long_slots_.size() * 4, max_long_slots_));
+    HugeVector<LongSlot> old(std::min(long_slots_.size() * 2, max_long_slots_));
     old.swap(long_slots_);
     long_shift_ = shift_for(long_slots_.size());
     num_long_ = 0;

@@ -131,9 +131,6 @@ ModelInput from_ranks(const VocabularyInput& vocabulary, const std::vector<uint3
     for (uint32_t id : byte_ids) {
         if (id != kNoId && id >= input.tokens.size()) input.tokens.resize(id + 1);
     }
-    std::vector<uint32_t> sorted = ranks;
-    std::sort(sorted.begin(), sorted.end());
-    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) throw ModelError("two tokens have the same rank");
     TokenTable table;
     std::vector<std::string_view> views(input.tokens.begin(), input.tokens.end());
     table.build(views);

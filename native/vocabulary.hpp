@@ -32,7 +32,7 @@ ModelInput from_merges(const VocabularyInput& vocabulary,
                        const std::vector<std::pair<std::string_view, std::string_view>>& merges);
 
 // BPE by rank: any two neighbours whose concatenation is a token may merge, lowest rank first. `ranks` goes with
-// `tokens`; equal ranks are refused, since their order would be by position alone.
+// `tokens`; tokens of equal rank go left to right.
 // `byte_ids`: 256, or none for a vocabulary of bytes.
 ModelInput from_ranks(const VocabularyInput& vocabulary, const std::vector<uint32_t>& ranks,
                       const std::vector<uint32_t>& byte_ids = {});

@@ -7,7 +7,6 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import made_tokenizers as made
 import numpy as np
 import pytest
 import sentencepiece
@@ -16,6 +15,7 @@ import tokenizers
 from tokenizers import normalizers, pre_tokenizers
 
 import gristmill
+import made_tokenizers as made
 from gristmill.errors import ConfigError, TokenizerError, TokenizerFormatError, UnsupportedTokenizerError
 from gristmill.load.hf_json import load_tokenizer_json
 from gristmill.load.hf_pipeline import punctuation_class, read_pipeline
@@ -133,7 +133,10 @@ def test_whatever_changes_ids_changes_the_fingerprint(change):
         (lambda v: v["model"].update(continuing_subword_prefix="##"), "continuing_subword_prefix"),
         (lambda v: v["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix"),
         (lambda v: v.update(normalizer={"type": "Lowercase"}), "no normalizer 'Lowercase'"),
-        (lambda v: v.update(pre_tokenizer={"type": "BertPreTokenizer"}), "no pre-tokenizer 'BertPreTokenizer'"),
+        (
+            lambda v: v.update(pre_tokenizer={"type": "BertPreTokenizer"}),
+            "no pre-tokenizer 'BertPreTokenizer'",
+        ),
         (lambda v: v.update(pre_tokenizer=None), "no byte fallback"),
         (lambda v: v["added_tokens"][1].update(id=7), "id 7 in the file"),
     ],
@@ -239,15 +242,21 @@ def test_punctuation_is_the_librarys_for_every_code_point():
     for start in range(0, 0x110000, 0x400):
         points = [p for p in range(start, start + 0x400) if not 0xD800 <= p < 0xE000]
         text = "a".join(map(chr, points))
-        theirs = {ord(piece) for piece, _ in isolate.pre_tokenize_str(text) if len(piece) == 1 and piece != "a"}
+        theirs = {
+            ord(piece) for piece, _ in isolate.pre_tokenize_str(text) if len(piece) == 1 and piece != "a"
+        }
         theirs -= {p for p in points if chr(p) == "a"}
         singles = {p for p in theirs if len(isolate.pre_tokenize_str(f"a{chr(p)}a")) == 3}
         assert singles == ours & set(points)
 
 
 def test_unigram_and_wordpiece_run_through_the_reference(tmp_path):
-    wordpiece = tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]"))
-    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0))
+    wordpiece = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({"[UNK]": 0, "a": 1, "##b": 2}, unk_token="[UNK]")
+    )
+    unigram = tokenizers.Tokenizer(
+        tokenizers.models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0)
+    )
     for name, reference in (("WordPiece", wordpiece), ("Unigram", unigram)):
         tokenizer = gristmill.load_tokenizer(write(tmp_path / "tokenizer.json", reference.to_str().encode()))
         assert tokenizer.engine_name == "tokenizers"
@@ -286,7 +295,9 @@ def test_a_rank_file_with_its_pattern_gives_the_ids_of_tiktoken(tmp_path):
     path = write(tmp_path / "own.tiktoken", made.rank_file(table))
     specials = {"<|endoftext|>": len(table)}
     tokenizer = gristmill.load_tokenizer(path, pattern=made.GPT2_PATTERN, special_tokens=specials)
-    reference = tiktoken.Encoding("own", pat_str=made.GPT2_PATTERN, mergeable_ranks=table, special_tokens=specials)
+    reference = tiktoken.Encoding(
+        "own", pat_str=made.GPT2_PATTERN, mergeable_ranks=table, special_tokens=specials
+    )
     assert_equal_ids(tokenizer, reference.encode_ordinary)
     for document in DOCUMENTS:
         parsed = tokenizer.encode(document, special_tokens="parse").tolist()
@@ -305,7 +316,9 @@ def test_a_rank_file_of_unknown_pattern_asks_for_it(tmp_path):
         gristmill.load_tokenizer(path, encoding="cl100k_base")
 
 
-@pytest.mark.parametrize("name", ["cl100k_base", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base"])
+@pytest.mark.parametrize(
+    "name", ["cl100k_base", "o200k_base", "o200k_harmony", "p50k_base", "p50k_edit", "r50k_base"]
+)
 def test_encodings_are_those_of_tiktoken(name, monkeypatch):
     from tiktoken_ext import openai_public
 
@@ -443,7 +456,7 @@ class FastTokenizer:
 
 
 class PythonTokenizer:
-    """What transformers' Python tokenizers show of themselves: special tokens are parsed unless told not to."""
+    """What transformers' Python tokenizers show: special tokens are parsed unless told not to."""
 
     all_special_tokens = ("</s>",)
     eos_token_id = 0
@@ -507,10 +520,10 @@ class Hub(BaseHTTPRequestHandler):
     seen: list[tuple[str, str, str | None]]
     secret = "hf_secret"
 
-    def do_HEAD(self):  # noqa: N802
+    def do_HEAD(self):
         self.answer(with_body=False)
 
-    def do_GET(self):  # noqa: N802
+    def do_GET(self):
         self.answer(with_body=True)
 
     def answer(self, *, with_body):
@@ -564,7 +577,9 @@ def hub(tmp_path):
             "    print(t.bos_id, t.eos_id, t.encode('hello').tolist())\n"
             "except gristmill.GristmillError as e:\n    print(type(e).__name__, e)\n"
         )
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()}
+        inherited = {
+            k: v for k, v in os.environ.items() if not k.startswith("HF_") and "proxy" not in k.lower()
+        }
         settings = {
             "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
             "HF_HOME": str(tmp_path / "hf"),

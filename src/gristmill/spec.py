@@ -1,6 +1,7 @@
 """What a tokenizer is, as plain values: loaders produce it, the native engine compiles it.
 
-Everything that can change an id is in `TokenizerSpec` and nothing else, so its fingerprint names the tokenizer.
+Everything that can change an id is in `TokenizerSpec` and nothing else, so its fingerprint names the
+tokenizer.
 A loader that meets something these structs cannot say raises `UnsupportedTokenizerError` with the reason.
 """
 
@@ -24,13 +25,15 @@ class MergeModel(msgspec.Struct, frozen=True, kw_only=True, tag="merges"):
     merges: list[tuple[str, str]] | list[str]
     """In priority order, as pairs or as "left right" strings (older files)."""
     token_text: Literal["byte_level", "plain"]
-    """byte_level: each character of a token stands for a byte (GPT-2's table); plain: UTF-8, ▁ for a space."""
+    """byte_level: each character of a token stands for a byte (GPT-2's table); plain: UTF-8, ▁ for a
+    space."""
     byte_fallback: bool = False
     ignore_merges: bool = False
 
 
 class RankModel(msgspec.Struct, frozen=True, kw_only=True, tag="ranks"):
-    """BPE by rank of the merged bytes, as in tiktoken and tekken; a whole piece in the vocabulary is one token.
+    """BPE by rank of the merged bytes, as in tiktoken and tekken; a whole piece in the vocabulary is one
+    token.
 
     A token's id is its rank plus `id_offset`."""
 
@@ -41,8 +44,8 @@ class RankModel(msgspec.Struct, frozen=True, kw_only=True, tag="ranks"):
 class ScoreModel(msgspec.Struct, frozen=True, kw_only=True, tag="scores"):
     """SentencePiece BPE: any two neighbours whose concatenation is a piece may merge, highest score first.
 
-    Only pieces that merging can produce are listed, ▁ for a space; byte pieces are in `byte_ids` alone, because the
-    text "<0x0A>" is six characters and never the piece of that name."""
+    Only pieces that merging can produce are listed, ▁ for a space; byte pieces are in `byte_ids` alone,
+    because the text "<0x0A>" is six characters and never the piece of that name."""
 
     pieces: list[str]
     ids: list[int]
@@ -71,17 +74,18 @@ class Prefix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """One cut of text into pieces by a pattern; several apply one after the other, each inside the pieces of the last."""
+    """One cut of text into pieces by a pattern; several apply one after the other, each inside the pieces
+    of the last."""
 
     pattern: str
     dialect: Dialect
-    """Whose syntax and Unicode tables it follows: Oniguruma (`tokenizers`), Rust's regex (tiktoken), or Rust's
-    char methods (the Digits and Punctuation pre-tokenizers)."""
+    """Whose syntax and Unicode tables it follows: Oniguruma (`tokenizers`), Rust's regex (tiktoken), or
+    Rust's char methods (the Digits and Punctuation pre-tokenizers)."""
     behavior: SplitBehavior = "isolated"
     invert: bool = False
     over: Literal["characters", "bytes"] = "characters"
-    """bytes: the pattern reads one character of GPT-2's byte table per byte of text, as Falcon's digits do (a cut
-    may fall inside a character)."""
+    """bytes: the pattern reads one character of GPT-2's byte table per byte of text, as Falcon's digits do
+    (a cut may fall inside a character)."""
 
 
 class AddedToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,14 +115,11 @@ def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: No
 
 
 def _ranks_of_scores(scores: Sequence[float]) -> list[int]:
-    order = np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")
-    ordered = np.asarray(scores, dtype=np.float64)[order]
-    if not np.all(np.isfinite(ordered)) or np.any(ordered[1:] == ordered[:-1]):
-        raise UnsupportedTokenizerError("two pieces have the same score, so their order is by position alone")
-    ranks = np.empty(len(scores), dtype=np.int64)
-    ranks[order] = np.arange(len(scores))
-    result: list[int] = ranks.tolist()
-    return result
+    values = np.asarray(scores, dtype=np.float64)
+    if not np.all(np.isfinite(values)):
+        raise UnsupportedTokenizerError("a piece has a score that is no number")
+    ranks: list[int] = np.unique(-values, return_inverse=True)[1].ravel().tolist()
+    return ranks
 
 
 def _set_splits(build: Any, spec: TokenizerSpec) -> None:
