@@ -122,9 +122,10 @@ public:
         size_t document = 0, offset = 0;
     } surrogate;
 
-    DocumentViews(nb::list texts, bool replace_invalid) {
-        documents.reserve(nb::len(texts));
-        for (nb::handle text : texts) {
+    // Keeps the texts alive: the caller's list may change while the GIL is let go.
+    DocumentViews(nb::list texts, bool replace_invalid) : owner_(nb::tuple(texts)) {
+        documents.reserve(nb::len(owner_));
+        for (nb::handle text : owner_) {
             if (!add(text.ptr(), replace_invalid)) return;
         }
         for (size_t i : written_) documents[i].data = arena_.data() + reinterpret_cast<size_t>(documents[i].data);
@@ -146,9 +147,17 @@ private:
                                  static_cast<size_t>(PyBytes_GET_SIZE(text)), false});
             return true;
         }
+        if (PyByteArray_Check(text)) {  // may change under us: copied
+            const auto* data = reinterpret_cast<const uint8_t*>(PyByteArray_AS_STRING(text));
+            auto size = static_cast<size_t>(PyByteArray_GET_SIZE(text));
+            written_.push_back(documents.size());
+            documents.push_back({reinterpret_cast<const uint8_t*>(arena_.size()), size, false});
+            arena_.insert(arena_.end(), data, data + size);
+            return true;
+        }
         if (!PyUnicode_Check(text)) {
             std::string type = nb::cast<std::string>(nb::handle(reinterpret_cast<PyObject*>(Py_TYPE(text))).attr("__name__"));
-            throw nb::type_error(("document " + std::to_string(documents.size()) + " is " + type + ", not str or bytes").c_str());
+            throw nb::type_error(("document " + std::to_string(documents.size()) + " is a " + type + ", not str or bytes").c_str());
         }
         if (PyUnicode_IS_COMPACT_ASCII(text)) {
             documents.push_back({static_cast<const uint8_t*>(PyUnicode_DATA(text)),
@@ -183,6 +192,7 @@ private:
         return true;
     }
 
+    nb::tuple owner_;
     std::vector<uint8_t> arena_;
     std::vector<size_t> written_;
 };

@@ -6,8 +6,6 @@ it must be.
 
 from __future__ import annotations
 
-import codecs
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +13,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from gristmill import _native
 from gristmill.engines import Bytes, Ids, Offsets
 from gristmill.errors import InputError
 
@@ -22,11 +21,6 @@ Errors = Literal["strict", "replace"]
 Texts = Any
 """list of str or bytes | pyarrow string, large_string, binary or large_binary array, chunked or not |
 (buffer, offsets)"""
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-CHECK_BYTES = 1 << 22
-"""UTF-8 is checked in slices of this size: Python can check it only by decoding it."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,63 +74,30 @@ def flatten_texts(texts: Texts, *, errors: Errors = "strict") -> tuple[Bytes, Of
 def pack_texts(texts: Iterable[str | bytes], *, errors: Errors) -> tuple[Bytes, Offsets]:
     """Strings and bytes one after the other; bytes are taken as they are."""
     try:
-        parts = [_utf8(text, document, errors) for document, text in enumerate(texts)]
+        listed = texts if isinstance(texts, list) else list(texts)
     except TypeError as error:
         raise InputError(f"texts is no list of strings: {error}") from error
-    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum(np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)), out=offsets[1:])
-    return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets
+    try:
+        buffer, offsets = _native.pack(listed, replace_invalid=errors == "replace")
+    except TypeError as error:
+        raise InputError(str(error)) from error
+    if buffer is None:
+        document, offset = offsets
+        raise InputError(
+            f"document {document}: a lone surrogate at byte {offset}; errors='replace' puts U+FFFD there"
+        )
+    return buffer, offsets
 
 
 def find_invalid_utf8(buffer: Bytes, offsets: Offsets) -> tuple[int, int] | None:
     """Document and byte offset in it of the first byte that is not UTF-8, or None."""
-    if _is_utf8(buffer):
-        # The whole is valid: each document is, unless one begins inside a character.
-        starts = offsets[:-1]
-        inside = starts[starts < len(buffer)]
-        if not np.any(buffer[inside] & 0xC0 == 0x80):
-            return None
-    view = buffer.data
-    for document, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
-        try:
-            codecs.utf_8_decode(view[start:end], "strict", True)
-        except UnicodeDecodeError as error:
-            return document, error.start
-    return None
-
-
-def _is_utf8(buffer: Bytes) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")("strict")
-    view = buffer.data
-    try:
-        for start in range(0, len(view), CHECK_BYTES):
-            decoder.decode(view[start : start + CHECK_BYTES])
-        decoder.decode(b"", True)
-    except UnicodeDecodeError:
-        return False
-    return True
+    return _native.find_invalid(np.ascontiguousarray(buffer), np.ascontiguousarray(offsets))
 
 
 def _replace_invalid(buffer: Bytes, offsets: Offsets) -> tuple[Bytes, Offsets]:
     view = buffer.data
     ends = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
     return pack_texts([str(view[start:end], "utf-8", "replace") for start, end in ends], errors="strict")
-
-
-def _utf8(text: str | bytes, document: int, errors: Errors) -> bytes:
-    if isinstance(text, bytes | bytearray):
-        return text
-    if not isinstance(text, str):
-        raise InputError(f"document {document} is a {type(text).__name__}, not str or bytes")
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        if errors == "replace":
-            return _SURROGATE.sub(REPLACEMENT, text).encode()
-        offset = len(text[: error.start].encode())
-        raise InputError(
-            f"document {document}: a lone surrogate at byte {offset}; errors='replace' puts U+FFFD there"
-        ) from error
 
 
 def _from_pair(buffer: Any, offsets: Any) -> tuple[Bytes, Offsets]:

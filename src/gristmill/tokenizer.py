@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from gristmill.batch import Errors, Texts, TokenBatch, flatten_texts
 from gristmill.engine_choice import choose_engine
-from gristmill.engines import Engine, EngineName, Ids, Offsets
+from gristmill.engines import Engine, EngineName, Ids, ListEngine, Offsets
 from gristmill.errors import ConfigError, InputError
 from gristmill.load import Loaded, LoadOptions, load_source
 from gristmill.special_text import find_special_text
@@ -47,12 +47,26 @@ class Tokenizer:
         """Ids of many documents, the same for any number of threads.
 
         Text that reads like a special token stays text, becomes the token (parse), or is refused (error)."""
-        buffer, offsets = flatten_texts(texts, errors=_one_of(Errors, errors, "errors"))
+        _one_of(Errors, errors, "errors")
+        threads = _threads(num_threads)
+        if (
+            type(texts) is list
+            and special_tokens in ("text", "parse")
+            and isinstance(self._engine, ListEngine)
+        ):
+            return TokenBatch(
+                *self._engine.encode_list(
+                    texts,
+                    special_tokens=special_tokens,
+                    replace_invalid=errors == "replace",
+                    num_threads=threads,
+                )
+            )
+        buffer, offsets = flatten_texts(texts, errors=errors)
         policy = self._enforce(special_tokens, buffer, offsets)
-        ids, ends = self._engine.encode_batch(
-            buffer, offsets, special_tokens=policy, num_threads=_threads(num_threads)
+        return TokenBatch(
+            *self._engine.encode_batch(buffer, offsets, special_tokens=policy, num_threads=threads)
         )
-        return TokenBatch(ids, ends)
 
     def encode(
         self, text: str | bytes, *, special_tokens: SpecialTokenPolicy = "text", errors: Errors = "strict"

@@ -4,7 +4,7 @@ Python)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,22 @@ class Engine(Protocol):
     def decode(self, ids: Ids) -> bytes:
         """The text the ids stand for, special tokens included; partial characters as the engine's library
         has them."""
+        ...
+
+
+@runtime_checkable
+class ListEngine(Protocol):
+    """An engine that reads a list of documents where it lies, without joining them first."""
+
+    def encode_list(
+        self,
+        texts: list[Any],
+        *,
+        special_tokens: SpecialTokens,
+        replace_invalid: bool,
+        num_threads: int,
+    ) -> tuple[Ids, Offsets]:
+        """Ids and offsets; invalid text raises `InputError`, or becomes U+FFFD."""
         ...
 
 

@@ -35,21 +35,36 @@ class NativeEngine:
     ) -> tuple[Ids, Offsets]:
         """Ids and offsets of documents in one flat buffer."""
         ids, ends, error = self._engine.encode_flat(
-            buffer, offsets, special_tokens=special_tokens, replace_invalid=False, count_only=False,
+            buffer,
+            offsets,
+            special_tokens=special_tokens,
+            replace_invalid=False,
+            count_only=False,
             num_threads=num_threads,
         )
         _raise(error)
         return ids, ends
 
     def encode_list(
-        self, texts: list[str | bytes], *, special_tokens: SpecialTokens, replace_invalid: bool, num_threads: int
+        self,
+        texts: list[Any],
+        *,
+        special_tokens: SpecialTokens,
+        replace_invalid: bool,
+        num_threads: int,
     ) -> tuple[Ids, Offsets]:
         """The same for a list, read where it lies."""
-        ids, ends, error = self._engine.encode_list(
-            texts, special_tokens=special_tokens, replace_invalid=replace_invalid, count_only=False,
-            num_threads=num_threads,
-        )
-        _raise(error)
+        try:
+            ids, ends, fault = self._engine.encode_list(
+                texts,
+                special_tokens=special_tokens,
+                replace_invalid=replace_invalid,
+                count_only=False,
+                num_threads=num_threads,
+            )
+        except TypeError as error:
+            raise InputError(str(error)) from error
+        _raise(fault)
         return ids, ends
 
     def count_batch(
@@ -57,11 +72,16 @@ class NativeEngine:
     ) -> Offsets:
         """Number of ids of each document."""
         _, ends, error = self._engine.encode_flat(
-            buffer, offsets, special_tokens=special_tokens, replace_invalid=False, count_only=True,
+            buffer,
+            offsets,
+            special_tokens=special_tokens,
+            replace_invalid=False,
+            count_only=True,
             num_threads=num_threads,
         )
         _raise(error)
-        return np.diff(ends)
+        counts: Offsets = np.diff(ends)
+        return counts
 
     def decode(self, ids: Ids) -> bytes:
         """The bytes of the tokens, one after the other, less the space that encoding puts in front."""
@@ -95,8 +115,13 @@ def _build(spec: TokenizerSpec) -> Any:
     build.set_word_class(*_word_class())
     for token in spec.added_tokens:
         build.add_token(
-            token.id, _as_looked_for(token.content, spec) if token.normalized else token.content,
-            token.special, token.normalized, token.single_word, token.lstrip, token.rstrip,
+            token.id,
+            _as_looked_for(token.content, spec) if token.normalized else token.content,
+            token.special,
+            token.normalized,
+            token.single_word,
+            token.lstrip,
+            token.rstrip,
         )
     return build
 
@@ -106,7 +131,10 @@ def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: No
         return _native.compile_ranks(model.ranks, model.id_offset)
     if isinstance(model, ScoreModel):
         return _native.compile_scores(
-            model.pieces, model.ids, _ranks_of_scores(model.scores), [NO_ID if i < 0 else i for i in model.byte_ids]
+            model.pieces,
+            model.ids,
+            _ranks_of_scores(model.scores),
+            [NO_ID if i < 0 else i for i in model.byte_ids],
         )
     text: Literal["byte_level", "marks", "plain"] = "byte_level"
     if model.token_text == "plain":
@@ -141,22 +169,39 @@ def _set_splits(build: Any, spec: TokenizerSpec) -> None:
         build.set_transducer(machine.stage1, machine.stage2, machine.table, machine.num_classes)
     for stage in compiled.stages:
         build.add_splitter(
-            stage.stage1, stage.stage2, stage.next_state, stage.match, stage.num_classes, stage.keep_matches,
+            stage.stage1,
+            stage.stage2,
+            stage.next_state,
+            stage.match,
+            stage.num_classes,
+            stage.keep_matches,
             stage.keep_gaps,
         )
 
 
 def _over_spaces(split: Split) -> Split:
-    return Split(
-        pattern=f"[ {SPACE_MARK}]", dialect=split.dialect, behavior=split.behavior, invert=split.invert, over=split.over
-    ) if split.pattern == SPACE_MARK else split
+    return (
+        Split(
+            pattern=f"[ {SPACE_MARK}]",
+            dialect=split.dialect,
+            behavior=split.behavior,
+            invert=split.invert,
+            over=split.over,
+        )
+        if split.pattern == SPACE_MARK
+        else split
+    )
 
 
 def _require_same_class(compiled: CompiledSplits) -> None:
     for stage in compiled.stages:
-        of_space, of_mark = (stage.stage2[int(stage.stage1[c >> 8]) * 256 + (c & 255)] for c in (0x20, 0x2581))
+        of_space, of_mark = (
+            stage.stage2[int(stage.stage1[c >> 8]) * 256 + (c & 255)] for c in (0x20, 0x2581)
+        )
         if of_space != of_mark:
-            raise UnsupportedTokenizerError(f"it replaces spaces by {SPACE_MARK} and then splits by a pattern that tells them apart")
+            raise UnsupportedTokenizerError(
+                f"it replaces spaces by {SPACE_MARK} and then splits by a pattern that tells them apart"
+            )
 
 
 def _as_looked_for(content: str, spec: TokenizerSpec) -> str:
@@ -178,7 +223,9 @@ def _word_class() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
     assert word is not None
     assert space is not None
     parts = partition([word, space])
-    bits = np.array(classes_of_set(parts, word), np.int64) + 2 * np.array(classes_of_set(parts, space), np.int64)
+    bits = np.array(classes_of_set(parts, word), np.int64) + 2 * np.array(
+        classes_of_set(parts, space), np.int64
+    )
     return two_stage(Partition(parts.starts, bits[parts.classes], 4))
 
 

@@ -2,7 +2,7 @@
 
 Runs stay short of what makes a backtracking regex explode, so a hostile pattern cannot stall the check."""
 
-# ruff: noqa: E501, RUF001
+# ruff: noqa: E501
 from __future__ import annotations
 
 from collections.abc import Iterable

@@ -190,11 +190,11 @@ def _parse(content: bytes, source: str) -> _Proto:
     try:
         for field, value in _fields(content):
             if field == 1:
-                _read_piece(proto, value)
+                _read_piece(proto, _message(value))
             elif field == 2:
-                _read_trainer(proto, value)
+                _read_trainer(proto, _message(value))
             elif field == 3:
-                _read_normalizer(proto, value)
+                _read_normalizer(proto, _message(value))
     except ValueError as error:
         raise TokenizerFormatError(f"{source}: is no SentencePiece model: {str(error)[:200]}") from error
     if not proto.pieces:
@@ -267,6 +267,12 @@ def _float(value: Any) -> float:
     if not isinstance(value, bytes) or len(value) != 4:
         raise ValueError("a score is not one")
     return float(_FLOAT.unpack(value)[0])
+
+
+def _message(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a message is a number")
+    return value
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,5 @@
 """Split patterns in the wild, by the names people know them by."""
 
-# ruff: noqa: RUF001
 
 _WORD_END = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
