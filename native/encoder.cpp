@@ -12,10 +12,13 @@ namespace gristmill {
 
 namespace {
 constexpr size_t kBlock = 8192;            // bytes split at a time: their ends stay in L1
-constexpr size_t kBatch = 256;             // pieces looked up together: their cache misses overlap
 constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
 constexpr std::string_view kMark = "\xE2\x96\x81";
 
+// Scripts of three bytes a character (Chinese, Korean, Thai, ...) have cuts nearly everywhere, other words hardly any.
+bool is_cut_first(std::string_view piece) {
+    return static_cast<uint8_t>(piece[0]) >= 0xE0 || (piece.size() > 1 && static_cast<uint8_t>(piece[1]) >= 0xE0);
+}
 bool is_tail(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
@@ -206,148 +209,201 @@ void Encoder::encode_by_chain(std::string_view text, IdBuffer& out) {
     }
 }
 
-// Two sweeps over a batch: hash and prefetch, then write ids, so that the cache misses of many pieces overlap. The
-// first piece that is missing has all others of the batch looked for and learned side by side with it. `size` bytes
-// are readable at text.
+// Three sweeps over a batch, so that the cache misses of many pieces overlap and nothing waits on a guess: hash and
+// prefetch; find slots, with what is missing learned side by side; write ids. `size` bytes are readable at text.
 uint32_t* Encoder::look_up_pieces(const uint8_t* text, size_t size, const uint32_t* ends, size_t count, uint32_t* out) {
-    ShortKey keys[kBatch];
-    uint64_t hashes[kBatch];
-    uint32_t start = 0;
+    batch_.ends[0] = 0;
     for (size_t first = 0; first < count; first += kBatch) {
         size_t batch = std::min(kBatch, count - first);
-        uint32_t at = start;
+        std::copy(ends + first, ends + first + batch, batch_.ends + 1);
+        hash_batch(text, size, batch);
+        size_t num_missing = 0;
         for (size_t i = 0; i < batch; ++i) {
-            uint32_t end = ends[first + i];
-            size_t length = end - at;
-            size_t used = length <= ShortKey::kMaxBytes ? length : ShortKey::kNever;
-            keys[i] = at + 16 <= size ? ShortKey::load(text + at, used) : ShortKey::load_safely(text + at, length);
-            hashes[i] = keys[i].hash();
-            __builtin_prefetch(pieces_.home(hashes[i]));
-            at = end;
+            const ShortSlot* slot = pieces_.home(batch_.hashes[i]);
+            bool is_first = slot[0].key == batch_.keys[i], is_second = slot[1].key == batch_.keys[i];
+            batch_.slots[i] = slot + !is_first;
+            batch_.missing[num_missing] = static_cast<uint16_t>(i);
+            num_missing += !(is_first | is_second);
         }
-        bool is_learned = false;
-        for (size_t i = 0; i < batch; ++i) {
-            uint32_t end = ends[first + i];
-            const ShortSlot* slot = pieces_.home(hashes[i]);
-            slot += !(slot[0].key == keys[i]);
-            if (slot->key == keys[i] && slot->count <= 3) [[likely]] {
-                std::memcpy(out, slot->ids, sizeof slot->ids);
-                out += slot->count;
-            } else if (end - start > ShortKey::kMaxBytes) {
-                out = encode_long({reinterpret_cast<const char*>(text) + start, end - start}, size - start, out);
-            } else {
-                if (!is_learned) learn(text, start, ends + first + i, keys + i, hashes + i, batch - i);
-                is_learned = true;
-                std::string_view piece(reinterpret_cast<const char*>(text) + start, end - start);
-                out = encode_short(piece, size - start, keys[i], hashes[i], out);
-            }
-            start = end;
+        if (num_missing) learn(text, batch, num_missing);
+        out = write_batch(text, size, batch, out);
+        batch_.ends[0] = batch_.ends[batch];
+    }
+    return out;
+}
+
+void Encoder::hash_batch(const uint8_t* text, size_t size, size_t batch) {
+    for (size_t i = 0; i < batch; ++i) {
+        uint32_t start = batch_.ends[i];
+        size_t length = batch_.ends[i + 1] - start;
+        if (length > ShortKey::kMaxBytes) [[unlikely]] {
+            batch_.keys[i] = ShortKey::never();
+            batch_.hashes[i] = 0;
+            if (length > kLongestRemembered) continue;
+            batch_.hashes[i] = PieceTable::hash_long({reinterpret_cast<const char*>(text) + start, length});
+            pieces_.prefetch_long(batch_.hashes[i]);
+            continue;
+        }
+        batch_.keys[i] = start + 16 <= size ? ShortKey::load(text + start, length) : ShortKey::load_safely(text + start, length);
+        batch_.hashes[i] = batch_.keys[i].hash();
+        __builtin_prefetch(pieces_.home(batch_.hashes[i]));
+    }
+}
+
+uint32_t* Encoder::write_batch(const uint8_t* text, size_t size, size_t batch, uint32_t* out) {
+    size_t generation = pieces_.generation();
+    for (size_t i = 0; i < batch; ++i) {
+        const ShortSlot* slot = batch_.slots[i];
+        if (slot && slot->count <= 3) [[likely]] {
+            std::memcpy(out, slot->ids, sizeof slot->ids);
+            out += slot->count;
+            continue;
+        }
+        uint32_t start = batch_.ends[i];
+        std::string_view piece(reinterpret_cast<const char*>(text) + start, batch_.ends[i + 1] - start);
+        if (piece.size() <= ShortKey::kMaxBytes) {
+            out = encode_short(piece, size - start, batch_.keys[i], batch_.hashes[i], out);
+        } else {
+            out = encode_long(piece, size - start, batch_.hashes[i], out);
+        }
+        if (pieces_.generation() != generation) {
+            generation = pieces_.generation();
+            find_again(i + 1, batch);
         }
     }
     return out;
 }
 
-void Encoder::learn(const uint8_t* text, uint32_t start, const uint32_t* ends, const ShortKey* keys,
-                    const uint64_t* hashes, size_t count) {
-    uint16_t missing[kBatch];
-    size_t num_missing = 0;
-    for (size_t i = 0; i < count; ++i) {
-        const ShortSlot* slot = pieces_.home(hashes[i]);
-        missing[num_missing] = static_cast<uint16_t>(i);
-        num_missing += !(slot[0].key == keys[i]) & !(slot[1].key == keys[i]);
-    }
-    for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(hashes[missing[m]]);
+void Encoder::learn(const uint8_t* text, size_t batch, size_t num_missing) {
+    for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(batch_.hashes[batch_.missing[m]]);
+    size_t generation = pieces_.generation();
     jobs_.clear();
     for (size_t m = 0; m < num_missing; ++m) {
-        size_t i = missing[m];
-        uint32_t begin = i ? ends[i - 1] : start;
-        size_t length = ends[i] - begin;
-        if (length > ShortKey::kMaxBytes || pieces_.find(keys[i], hashes[i])) continue;
-        const auto* token = model_.short_tokens().find(keys[i], hashes[i]);
-        if (token && (model_.whole_piece_first() || token->is_reachable)) {
-            pieces_.insert(keys[i], hashes[i], &token->id, 1);
-        } else if (text[begin] < 0x80 && !model_.drops_bytes()) {
-            missing[jobs_.size()] = missing[m];
-            jobs_.push_back({{reinterpret_cast<const char*>(text) + begin, length}, {}, 0});
+        uint16_t i = batch_.missing[m];
+        const ShortKey& key = batch_.keys[i];
+        uint64_t hash = batch_.hashes[i];
+        std::string_view piece(reinterpret_cast<const char*>(text) + batch_.ends[i], batch_.ends[i + 1] - batch_.ends[i]);
+        bool is_mergeable = piece.size() <= MergeJob::kMaxBytes && !is_cut_first(piece) && !model_.drops_bytes();
+        batch_.slots[i] = nullptr;
+        if (piece.size() > ShortKey::kMaxBytes) {
+            if (!is_mergeable || pieces_.find_long(piece, hash).ids) continue;
+            if (model_.find_whole_long(piece) != kNoId) continue;
+        } else {
+            if ((batch_.slots[i] = pieces_.find(key, hash))) continue;
+            ShortTokens::Token token;
+            if (model_.short_tokens().find(key, hash, token) && (model_.whole_piece_first() || token.is_reachable)) {
+                batch_.slots[i] = pieces_.insert(key, hash, &token.id, 1);
+                continue;
+            }
         }
+        if (!is_mergeable) continue;
+        batch_.missing[jobs_.size()] = i;
+        jobs_.push_back({piece, {}, 0});
     }
     merge_many(model_, jobs_.data(), jobs_.size());
     for (size_t j = 0; j < jobs_.size(); ++j) {
-        size_t i = missing[j];
-        if (!pieces_.find(keys[i], hashes[i])) pieces_.insert(keys[i], hashes[i], jobs_[j].ids, jobs_[j].count);
+        size_t i = batch_.missing[j];
+        const MergeJob& job = jobs_[j];
+        uint64_t hash = batch_.hashes[i];
+        if (job.text.size() > ShortKey::kMaxBytes) {
+            if (!pieces_.find_long(job.text, hash).ids) pieces_.insert_long(job.text, hash, job.ids, job.count);
+        } else if (!(batch_.slots[i] = pieces_.find(batch_.keys[i], hash))) {
+            batch_.slots[i] = pieces_.insert(batch_.keys[i], hash, job.ids, job.count);
+        }
     }
+    if (pieces_.generation() != generation) find_again(0, batch);
+}
+
+void Encoder::find_again(size_t from, size_t batch) {
+    for (size_t i = from; i < batch; ++i) batch_.slots[i] = pieces_.find(batch_.keys[i], batch_.hashes[i]);
+}
+
+uint32_t* Encoder::write_slot(const ShortSlot& slot, uint32_t* out) const {
+    if (slot.count <= 3) {
+        std::memcpy(out, slot.ids, sizeof slot.ids);
+        return out + slot.count;
+    }
+    const uint32_t* ids = pieces_.arena(slot.ids[0]);
+    return std::copy(ids, ids + slot.count, out);
 }
 
 uint32_t* Encoder::encode_short(std::string_view piece, size_t readable, const ShortKey& key, uint64_t hash, uint32_t* out) {
-    if (const ShortSlot* slot = pieces_.find(key, hash)) {
-        const uint32_t* ids = slot->count <= 3 ? slot->ids : pieces_.arena(slot->ids[0]);
-        return std::copy(ids, ids + slot->count, out);
-    }
+    if (const ShortSlot* slot = pieces_.find(key, hash)) return write_slot(*slot, out);
     uint32_t* end;
-    const auto* token = model_.short_tokens().find(key, hash);
-    if (token && (model_.whole_piece_first() || token->is_reachable)) {
-        *out = token->id;
+    ShortTokens::Token token;
+    if (model_.short_tokens().find(key, hash, token) && (model_.whole_piece_first() || token.is_reachable)) {
+        *out = token.id;
         end = out + 1;
     } else if (has_dropped_bytes(piece)) {
         end = encode_without_dropped(piece, out);
     } else {
-        bool is_latin = static_cast<uint8_t>(piece[0]) < 0x80;
-        end = is_latin ? merge(piece, out) : encode_by_cuts(piece, readable, out);
+        end = is_cut_first(piece) ? encode_by_cuts(piece, readable, out) : merge(piece, out);
     }
     pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 
-uint32_t* Encoder::encode_long(std::string_view piece, size_t readable, uint32_t* out) {
-    if (has_dropped_bytes(piece)) return encode_without_dropped(piece, out);
-    if (piece.size() > kLongestRemembered && piece.size() > model_.longest_token()) {
-        return encode_by_cuts(piece, readable, out);
-    }
-    uint64_t hash = PieceTable::hash_long(piece);
-    if (auto found = pieces_.find_long(piece, hash); found.ids) {
-        return std::copy(found.ids, found.ids + found.count, out);
+uint32_t* Encoder::encode_long(std::string_view piece, size_t readable, uint64_t hash, uint32_t* out) {
+    bool is_remembered = piece.size() <= kLongestRemembered;
+    if (is_remembered) {
+        auto found = pieces_.find_long(piece, hash);
+        if (found.ids) return std::copy(found.ids, found.ids + found.count, out);
     }
     uint32_t* end;
-    uint32_t id = piece.size() <= model_.longest_token() ? model_.find_token(piece) : kNoId;
-    if (id != kNoId && (model_.whole_piece_first() || model_.is_reachable(id))) {
+    if (uint32_t id = model_.find_whole_long(piece); id != kNoId) {
         *out = id;
         end = out + 1;
+    } else if (has_dropped_bytes(piece)) {
+        end = encode_without_dropped(piece, out);
     } else {
         end = encode_by_cuts(piece, readable, out);
     }
-    pieces_.insert_long(piece, hash, out, static_cast<size_t>(end - out));
+    if (is_remembered) pieces_.insert_long(piece, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 
+// First where the parts end, hashing and prefetching each; then the parts.
 uint32_t* Encoder::encode_by_cuts(std::string_view piece, size_t readable, uint32_t* out) {
-    size_t start = 0;
-    for (size_t at = 1; at < piece.size(); ++at) {
-        if (is_tail(piece[at]) || model_.cover().may_cover(bytes_of(piece), piece.size(), at)) continue;
-        out = encode_part(piece.substr(start, at - start), readable - start, out);
-        start = at;
+    const uint8_t* bytes = bytes_of(piece);
+    size_t at = 1, done = 0;
+    while (done < piece.size()) {
+        Part parts[kParts];
+        size_t count = 0, start = done;
+        for (; count < kParts && start < piece.size(); ++at) {
+            bool is_end = at == piece.size();
+            if (!is_end && (is_tail(piece[at]) || model_.cover().may_cover(bytes, piece.size(), at))) continue;
+            parts[count++] = part_of(piece.substr(start, at - start), readable - start);
+            start = at;
+        }
+        if (done == 0 && count == 1 && start == piece.size()) return merge(piece, out);  // no cut
+        for (size_t i = 0; i < count; ++i) out = encode_part(parts[i], out);
+        done = start;
     }
-    return start == 0 ? merge(piece, out) : encode_part(piece.substr(start), readable - start, out);
+    return out;
 }
 
-uint32_t* Encoder::encode_part(std::string_view part, size_t readable, uint32_t* out) {
-    if (part.size() > ShortKey::kMaxBytes) return merge(part, out);
-    ShortKey plain = readable >= 16 ? ShortKey::load(bytes_of(part), part.size())
-                                    : ShortKey::load_safely(bytes_of(part), part.size());
-    ShortKey key{plain.low, plain.high | part_flag_};
-    uint64_t hash = key.hash();
-    if (const ShortSlot* slot = pieces_.find(key, hash)) {
-        const uint32_t* ids = slot->count <= 3 ? slot->ids : pieces_.arena(slot->ids[0]);
-        return std::copy(ids, ids + slot->count, out);
-    }
+Encoder::Part Encoder::part_of(std::string_view text, size_t readable) const {
+    Part part{text, {}, {}, 0};
+    if (text.size() > ShortKey::kMaxBytes) return part;
+    part.plain = readable >= 16 ? ShortKey::load(bytes_of(text), text.size()) : ShortKey::load_safely(bytes_of(text), text.size());
+    part.key = {part.plain.low, part.plain.high | part_flag_};
+    part.hash = part.key.hash();
+    __builtin_prefetch(pieces_.home(part.hash));
+    return part;
+}
+
+uint32_t* Encoder::encode_part(const Part& part, uint32_t* out) {
+    if (part.text.size() > ShortKey::kMaxBytes) return merge(part.text, out);
+    if (const ShortSlot* slot = pieces_.find(part.key, part.hash)) return write_slot(*slot, out);
     uint32_t* end;
-    const auto* token = model_.short_tokens().find(plain, plain.hash());
-    if (token && token->is_reachable) {
-        *out = token->id;
+    ShortTokens::Token token;
+    if (model_.short_tokens().find(part.plain, part.plain.hash(), token) && token.is_reachable) {
+        *out = token.id;
         end = out + 1;
     } else {
-        end = merge(part, out);
+        end = merge(part.text, out);
     }
-    pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
+    pieces_.insert(part.key, part.hash, out, static_cast<size_t>(end - out));
     return end;
 }
 

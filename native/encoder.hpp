@@ -84,24 +84,44 @@ private:
     std::string_view prefixed(std::string_view text);
 
     uint32_t* look_up_pieces(const uint8_t* text, size_t size, const uint32_t* ends, size_t count, uint32_t* out);
+    void hash_batch(const uint8_t* text, size_t size, size_t batch);
+    uint32_t* write_batch(const uint8_t* text, size_t size, size_t batch, uint32_t* out);
     // Enters the pieces of a batch that are not in the table yet, as far as they can be merged side by side.
-    void learn(const uint8_t* text, uint32_t start, const uint32_t* ends, const ShortKey* keys, const uint64_t* hashes,
-               size_t count);
-    // One piece, whole; returns the end of what was written.
+    void learn(const uint8_t* text, size_t batch, size_t num_missing);
+    // Slots of the batch from there on, after the table has moved.
+    void find_again(size_t from, size_t batch);
+    uint32_t* write_slot(const ShortSlot& slot, uint32_t* out) const;
+    // One piece, whole; `readable` bytes may be read from its start on. Returns the end of what was written.
     uint32_t* encode_short(std::string_view piece, size_t readable, const ShortKey& key, uint64_t hash, uint32_t* out);
-    // `readable`: bytes that may be read from the piece's start on.
-    uint32_t* encode_long(std::string_view piece, size_t readable, uint32_t* out);
-    // A stretch inside a piece that merges cannot leave.
-    uint32_t* encode_part(std::string_view part, size_t readable, uint32_t* out);
+    uint32_t* encode_long(std::string_view piece, size_t readable, uint64_t hash, uint32_t* out);
     uint32_t* encode_by_cuts(std::string_view piece, size_t readable, uint32_t* out);
+    // A stretch inside a piece that merges cannot leave.
+    struct Part {
+        std::string_view text;
+        ShortKey plain, key;
+        uint64_t hash;
+    };
+    Part part_of(std::string_view text, size_t readable) const;
+    uint32_t* encode_part(const Part& part, uint32_t* out);
     uint32_t* merge(std::string_view part, uint32_t* out);
     // Pieces with bytes that have no token: they are taken out before merging.
     bool has_dropped_bytes(std::string_view piece) const;
     uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
 
+    static constexpr size_t kBatch = 256;  // pieces looked up together
+    static constexpr size_t kParts = 16;   // parts of a piece looked up together
+    struct Batch {
+        ShortKey keys[kBatch];
+        uint64_t hashes[kBatch];
+        const ShortSlot* slots[kBatch];  // null: not in the table
+        uint32_t ends[kBatch + 1];       // ends[i] is where piece i starts
+        uint16_t missing[kBatch];
+    };
+
     const Program& program_;
     const Model& model_;
     PieceTable pieces_;
+    Batch batch_;
     uint64_t part_flag_;  // set in keys of parts when "is a token" differs between whole pieces and parts
     std::vector<uint32_t> ends_;
     std::vector<PlainSplitter::Piece> chain_pieces_[2];

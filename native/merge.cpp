@@ -41,13 +41,13 @@ size_t write_symbols(const Model& model, std::string_view text, uint32_t* ids) {
     return n;
 }
 
-// Ranks of the first pairs: put(i, rank) for symbols i and i + 1. A table has them where each symbol is one byte.
+// The first pairs: put(i, merge or nullptr) for symbols i and i + 1. A table has them where each symbol is one byte.
 template <typename Put>
-void rank_pairs(const Model& model, std::string_view text, const uint32_t* ids, size_t n, const Put& put) {
+void find_pairs(const Model& model, std::string_view text, const uint32_t* ids, size_t n, const Put& put) {
     bool one_a_byte = n == text.size() && (model.symbols() == Symbols::bytes || is_ascii(text));
     if (one_a_byte) {
         for (size_t i = 0; i + 1 < n; ++i) {
-            put(i, model.rank_of_bytes(static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i + 1])));
+            put(i, model.merge_of_bytes(static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i + 1])));
         }
     } else {
         for (size_t i = 0; i + 1 < n; ++i) put(i, model.pairs().find(ids[i], ids[i + 1]));
@@ -65,80 +65,50 @@ void merge_slowly(const Model& model, std::string_view text, std::vector<uint32_
     std::vector<uint32_t> ids;
     initial_symbols(model, text, ids);
     for (;;) {
-        uint32_t best = kNoRank;
+        const Merge* best = nullptr;
         size_t where = 0;
         for (size_t i = 0; i + 1 < ids.size(); ++i) {
-            uint32_t rank = model.pairs().find(ids[i], ids[i + 1]);
-            if (rank < best) best = rank, where = i;
+            const Merge* merge = model.pairs().find(ids[i], ids[i + 1]);
+            if (merge && (!best || merge->rank < best->rank)) best = merge, where = i;
         }
-        if (best == kNoRank) break;
-        ids[where] = model.result_of(best, ids[where], ids[where + 1]);
+        if (!best) break;
+        ids[where] = best->result;
         ids.erase(ids.begin() + static_cast<ptrdiff_t>(where) + 1);
     }
     out.insert(out.end(), ids.begin(), ids.end());
 }
 
-// keys[i] = rank of the pair that starts at symbol i, shifted over i itself: one minimum finds the pair and, among
-// equal ranks, the leftmost. Symbols stay where they were; a merged one is skipped by next/previous.
-size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
-    constexpr uint32_t kNever = 0xFFFFFFFF;
-    uint32_t ids[kShortSymbols], keys[kShortSymbols];
-    uint8_t next[kShortSymbols], previous[kShortSymbols];
-    size_t n = write_symbols(model, text, ids);
-    auto key = [](uint32_t rank, size_t i) { return rank == kNoRank ? kNever : rank << 5 | static_cast<uint32_t>(i); };
-    if (n == 0) return 0;
-    rank_pairs(model, text, ids, n, [&](size_t i, uint32_t rank) { keys[i] = key(rank, i); });
-    keys[n - 1] = kNever;
-    for (size_t i = 0; i < n; ++i) {
-        next[i] = static_cast<uint8_t>(i + 1);
-        previous[i] = static_cast<uint8_t>(i - 1);
-    }
-    for (;;) {
-        uint32_t best = kNever;
-        for (size_t i = 0; i < n; ++i) best = std::min(best, keys[i]);
-        if (best == kNever) break;
-        size_t at = best & 31;
-        size_t gone = next[at], after = next[gone];
-        ids[at] = model.result_of(best >> 5, ids[at], ids[gone]);
-        keys[gone] = kNever;
-        next[at] = static_cast<uint8_t>(after);
-        keys[at] = kNever;
-        if (after < n) {
-            previous[after] = static_cast<uint8_t>(at);
-            keys[at] = key(model.pairs().find(ids[at], ids[after]), at);
-        }
-        if (at > 0) {
-            size_t before = previous[at];
-            keys[before] = key(model.pairs().find(ids[before], ids[at]), before);
-        }
-    }
-    size_t count = 0;
-    for (size_t i = 0; i < n; i = next[i]) out[count++] = ids[i];
-    return count;
-}
-
 namespace {
 
-// One short stretch being merged; as in merge_short.
+// One short stretch being merged. keys[i] is the rank of the pair that starts at symbol i, shifted over i itself: one
+// minimum finds the pair and, among equal ranks, the leftmost. Symbols stay where they were, at 1..size; a merged one
+// is skipped by next/previous. On both sides stands an id that pairs with nothing, so that every merge looks up both
+// its neighbours and hardly a branch is left to guess.
 struct Lane {
-    static constexpr size_t kSize = MergeJob::kMaxBytes;
+    static constexpr size_t kSize = MergeJob::kMaxBytes + 1;
+    static constexpr unsigned kPositionBits = 5;
+    static_assert(kSize == 1 << kPositionBits);
     static constexpr int32_t kNever = INT32_MAX;
-    alignas(64) int32_t keys[kSize];
-    uint32_t* ids;
-    uint8_t next[kSize], previous[kSize];
-    size_t size, at;
-    uint32_t rank;
 
-    static int32_t key(uint32_t rank, size_t i) {
-        return rank == kNoRank ? kNever : static_cast<int32_t>(rank << 4 | static_cast<uint32_t>(i));
+    alignas(64) int32_t keys[kSize];
+    uint32_t results[kSize];
+    uint32_t ids[kSize + 1];
+    uint8_t next[kSize + 1], previous[kSize + 1];
+    uint32_t at;
+    size_t used;  // keys in use, a multiple of 8
+
+    void put(uint32_t i, const Merge* merge) {
+        keys[i] = merge ? static_cast<int32_t>(merge->rank << kPositionBits | i) : kNever;
+        results[i] = merge ? merge->result : kNoId;
     }
 
-    void start(const Model& model, MergeJob& job) {
-        ids = job.ids;
-        size = write_symbols(model, job.text, ids);
-        std::fill(keys, keys + kSize, kNever);
-        rank_pairs(model, job.text, ids, size, [&](size_t i, uint32_t rank) { keys[i] = key(rank, i); });
-        for (size_t i = 0; i < size; ++i) {
+    void start(const Model& model, std::string_view text) {
+        size_t size = write_symbols(model, text, ids + 1);
+        ids[0] = ids[size + 1] = PairTable::kNothing;
+        used = (size + 8) / 8 * 8;
+        std::fill(keys, keys + used, kNever);
+        find_pairs(model, text, ids + 1, size, [&](size_t i, const Merge* merge) { put(static_cast<uint32_t>(i + 1), merge); });
+        for (size_t i = 0; i <= size + 1; ++i) {
             next[i] = static_cast<uint8_t>(i + 1);
             previous[i] = static_cast<uint8_t>(i - 1);
         }
@@ -146,62 +116,74 @@ struct Lane {
 
     // Picks the pair to merge; false when there is none.
     bool choose() {
-        int32_t best = kNever;
-        for (size_t i = 0; i < kSize; ++i) best = std::min(best, keys[i]);
-        at = best & 15;
-        rank = static_cast<uint32_t>(best) >> 4;
-        return best != kNever;
+        int32_t best[8];
+        std::copy(keys, keys + 8, best);
+        for (size_t i = 8; i < used; i += 8) {
+            for (size_t j = 0; j < 8; ++j) best[j] = std::min(best[j], keys[i + j]);
+        }
+        for (size_t j = 1; j < 8; ++j) best[0] = std::min(best[0], best[j]);
+        at = static_cast<uint32_t>(best[0]) & (kSize - 1);
+        return best[0] != kNever;
     }
 
     void apply(const Model& model) {
-        size_t gone = next[at];
-        ids[at] = model.result_of(rank, ids[at], ids[gone]);
-        keys[gone] = keys[at] = kNever;
-        next[at] = next[gone];
-        if (next[at] < size) {
-            previous[next[at]] = static_cast<uint8_t>(at);
-            model.pairs().prefetch(ids[at], ids[next[at]]);
-        }
-        if (at > 0) model.pairs().prefetch(ids[previous[at]], ids[at]);
+        uint32_t gone = next[at], after = next[gone];
+        ids[at] = results[at];
+        keys[gone] = kNever;
+        next[at] = static_cast<uint8_t>(after);
+        previous[after] = static_cast<uint8_t>(at);
+        model.pairs().prefetch(ids[at], ids[after]);
+        model.pairs().prefetch(ids[previous[at]], ids[at]);
     }
 
     void renew(const Model& model) {
-        if (next[at] < size) keys[at] = key(model.pairs().find(ids[at], ids[next[at]]), at);
-        if (at > 0) keys[previous[at]] = key(model.pairs().find(ids[previous[at]], ids[at]), previous[at]);
+        uint32_t before = previous[at];
+        put(at, model.pairs().find(ids[at], ids[next[at]]));
+        put(before, model.pairs().find(ids[before], ids[at]));
     }
 
-    size_t finish() {
+    size_t finish(uint32_t* out) const {
         size_t count = 0;
-        for (size_t i = 0; i < size; i = next[i]) ids[count++] = ids[i];
+        for (uint32_t i = 1; ids[i] != PairTable::kNothing; i = next[i]) out[count++] = ids[i];
         return count;
     }
 };
 
 }  // namespace
 
+size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
+    Lane lane;
+    lane.start(model, text);
+    while (lane.choose()) {
+        lane.apply(model);
+        lane.renew(model);
+    }
+    return lane.finish(out);
+}
+
 void merge_many(const Model& model, MergeJob* jobs, size_t count) {
     constexpr size_t kLanes = 12;
     Lane lanes[kLanes];
+    uint8_t lane_of[kLanes];  // the first `active` are running
     MergeJob* job_of[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) lane_of[i] = static_cast<uint8_t>(i);
     size_t active = 0, started = 0;
     while (active || started < count) {
-        while (active < kLanes && started < count) {
-            job_of[active] = jobs + started++;
-            lanes[active].start(model, *job_of[active]);
-            ++active;
+        for (; active < kLanes && started < count; ++active) {
+            job_of[lane_of[active]] = jobs + started;
+            lanes[lane_of[active]].start(model, jobs[started++].text);
         }
         for (size_t i = 0; i < active;) {
-            if (lanes[i].choose()) {
-                model.prefetch_result_of(lanes[i++].rank);
+            uint8_t lane = lane_of[i];
+            if (lanes[lane].choose()) [[likely]] {
+                lanes[lane].apply(model);
+                ++i;
             } else {
-                job_of[i]->count = lanes[i].finish();
-                --active;
-                lanes[i] = lanes[active];
-                job_of[i] = job_of[active];
+                job_of[lane]->count = lanes[lane].finish(job_of[lane]->ids);
+                std::swap(lane_of[i], lane_of[--active]);
             }
         }
-        for (size_t i = 0; i < active; ++i) lanes[i].apply(model);
-        for (size_t i = 0; i < active; ++i) lanes[i].renew(model);
+        for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].renew(model);
     }
 }
 
@@ -305,16 +287,16 @@ void merge_long(const Model& model, std::string_view text, MergeScratch& s, std:
     Queue queue(model);
     auto offer = [&](uint32_t at) {
         if (s.next[at] == kNone) return;
-        uint32_t rank = model.pairs().find(s.ids[at], s.ids[s.next[at]]);
-        if (rank != kNoRank) queue.put(rank, at);
+        if (const Merge* merge = model.pairs().find(s.ids[at], s.ids[s.next[at]])) queue.put(merge->rank, at);
     };
     for (uint32_t i = 0; i < n; ++i) offer(i);
     uint32_t rank, at;
     while (queue.take(rank, at)) {
         uint32_t gone = s.next[at];
         if (s.ids[at] == kNoId || gone == kNone) continue;
-        if (model.pairs().find(s.ids[at], s.ids[gone]) != rank) continue;
-        s.ids[at] = model.result_of(rank, s.ids[at], s.ids[gone]);
+        const Merge* merge = model.pairs().find(s.ids[at], s.ids[gone]);
+        if (!merge || merge->rank != rank) continue;
+        s.ids[at] = merge->result;
         s.ids[gone] = kNoId;
         s.next[at] = s.next[gone];
         if (s.next[at] != kNone) s.previous[s.next[at]] = at;

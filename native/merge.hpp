@@ -1,6 +1,6 @@
 // BPE of one stretch of text: lowest rank first, leftmost among equals.
 //
-// Four ways, one result: `merge_slowly` is the specification (a full scan a merge), `merge_short` runs up to 32
+// Four ways, one result: `merge_slowly` is the specification (a full scan a merge), `merge_short` runs up to 31
 // symbols in L1, `merge_many` runs several short ones side by side so that their cache misses overlap, `merge_long`
 // is near-linear for anything. Tests compare all four.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace gristmill {
 
-constexpr size_t kShortSymbols = 32;
+constexpr size_t kShortSymbols = 31;
 
 // Reused between calls so that long stretches do not allocate anew.
 struct MergeScratch {
@@ -26,7 +26,7 @@ void merge_slowly(const Model& model, std::string_view text, std::vector<uint32_
 size_t merge_short(const Model& model, std::string_view text, uint32_t* out);
 
 struct MergeJob {
-    static constexpr size_t kMaxBytes = 16;
+    static constexpr size_t kMaxBytes = kShortSymbols;
     std::string_view text;  // at most kMaxBytes, in; the rest out
     uint32_t ids[kMaxBytes];
     size_t count;

@@ -38,29 +38,29 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
 
 }  // namespace
 
-void PairTable::reserve(size_t num_pairs) {
-    size_t size = std::bit_ceil(std::max<size_t>(num_pairs * 2, 16));
-    slots_.assign(size, kEmpty);
-    mask_ = size - 1;
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(size));
-    count_ = 0;
-}
-
-void PairTable::insert(uint32_t left, uint32_t right, uint32_t rank) {
-    if (left > kMaxId || right > kMaxId || rank > kMaxRank) {
-        throw ModelError("the vocabulary is too large for the native engine (ids up to 1,048,575, 16 million merges)");
+void PairTable::build(std::vector<Merge> merges) {
+    merges_ = std::move(merges);
+    std::stable_sort(merges_.begin(), merges_.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
+    if (merges_.size() >= kIndexes) throw ModelError("more than a million merges are too many for the native engine");
+    size_t groups = std::bit_ceil(std::max<size_t>(merges_.size() * 3 / 2 / kGroup, 2));
+    slots_.assign(groups * kGroup, kEmpty);
+    mask_ = groups - 1;
+    shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
+    // From the last to the first: of a pair named twice the later merge is entered, the earlier one is never found.
+    for (size_t index = merges_.size(); index-- > 0;) {
+        const Merge& merge = merges_[index];
+        if (find(merge.left, merge.right)) continue;
+        uint64_t h = hash(merge.left, merge.right);
+        size_t i = group_of(h) * kGroup;
+        while (slots_[i] != kEmpty) i = (i + 1) & (slots_.size() - 1);
+        slots_[i] = tag_of(h) | static_cast<uint32_t>(index);
     }
-    if ((count_ + 1) * 4 > slots_.size() * 3) throw ModelError("internal: merge table not reserved");
-    uint64_t key = uint64_t{left} << 20 | right;
-    size_t i = home(key);
-    while (slots_[i] != kEmpty && slots_[i] >> 24 != key) i = (i + 1) & mask_;
-    count_ += slots_[i] == kEmpty;
-    slots_[i] = key << 24 | rank;
 }
 
 void TokenTable::build(std::span<const std::string_view> tokens) {
     tokens_ = tokens;
-    size_t size = std::bit_ceil(std::max<size_t>(tokens.size() * 2, 16));
+    auto count = static_cast<size_t>(std::count_if(tokens.begin(), tokens.end(), [](auto token) { return !token.empty(); }));
+    size_t size = std::bit_ceil(std::max<size_t>(count * 2, 16));
     slots_.assign(size, kNoId);
     mask_ = size - 1;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
@@ -85,17 +85,22 @@ uint32_t TokenTable::find(std::string_view bytes) const {
 }
 
 void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable) {
-    size_t size = std::bit_ceil(std::max<size_t>(tokens.size() * 2, 16));
-    slots_.assign(size, Slot{});
+    size_t size = std::bit_ceil(std::max<size_t>(tokens.size() * 3 / 2, 16));
+    slots_.assign(size, kEmpty);
     mask_ = size - 1;
     shift_ = 64 - static_cast<unsigned>(std::countr_zero(size));
     for (uint32_t id = 0; id < tokens.size(); ++id) {
         if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
         ShortKey key = ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size());
-        size_t i = key.hash() >> shift_;
-        while (slots_[i].key.high != 0) i = (i + 1) & mask_;
-        slots_[i] = {key, id, is_reachable[id] != 0};
+        uint64_t hash = key.hash();
+        size_t i = hash >> shift_;
+        while (slots_[i] != kEmpty) i = (i + 1) & mask_;
+        slots_[i] = tag_of(hash) | (is_reachable[id] ? kReachable : 0) |
+                    static_cast<uint32_t>(keys_.size());
+        keys_.push_back(key);
+        ids_.push_back(id);
     }
+    if (keys_.size() >= kIndexes) throw ModelError("more than a million tokens are too many for the native engine");
 }
 
 void CoverFilter::add(uint64_t key) {
@@ -171,32 +176,29 @@ Model::Model(ModelInput input)
     for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
         if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
     }
-    pairs_.reserve(input.merges.size());
-    uint32_t num_ranks = 0;
-    for (const auto& merge : input.merges) num_ranks = std::max(num_ranks, merge.rank + 1);
-    if (num_ranks > PairTable::kMaxRank) throw ModelError("too many merges for the native engine");
-    result_of_rank_.assign(num_ranks, kNoId);
     std::vector<uint8_t> is_result(tokens_.size());
-    for (const auto& merge : input.merges) {
-        pairs_.insert(merge.left, merge.right, merge.rank);
-        uint32_t& result = result_of_rank_[merge.rank];
-        result = result == kNoId || result == merge.result ? merge.result : kTied;
-        is_result[merge.result] = 1;
+    for (const Merge& merge : input.merges) is_result[merge.result] = 1;
+    pairs_.build(std::move(input.merges));
+    std::span<const Merge> merges = pairs_.merges();
+    for (size_t i = 1; i < merges.size(); ++i) {
+        if (merges[i].rank == merges[i - 1].rank && merges[i].result != merges[i - 1].result &&
+            (tied_ranks_.empty() || tied_ranks_.back() != merges[i].rank)) {
+            tied_ranks_.push_back(merges[i].rank);
+        }
     }
-    for (const auto& merge : input.merges) {
-        if (is_tied(merge.rank)) tied_results_[uint64_t{merge.left} << 32 | merge.right] = merge.result;
-    }
+    if (!merges.empty() && merges.back().rank > kMaxRank) throw ModelError("a merge has a rank over 16 million");
     for (unsigned c = 0; c < 128; ++c) {
         char character = static_cast<char>(c);
         ascii_ids_[c] = tokens_by_bytes_.find({&character, 1});
     }
-    byte_pair_ranks_.resize(256 * 256, kNoRank);
+    byte_pairs_.resize(256 * 256, kNoId);
     for (unsigned a = 0; a < 256; ++a) {
         for (unsigned b = 0; b < 256; ++b) {
             bool is_bytes = symbols_ == Symbols::bytes;
             if (!is_bytes && (a >= 128 || b >= 128)) continue;
             uint32_t left = is_bytes ? byte_ids_[a] : ascii_ids_[a], right = is_bytes ? byte_ids_[b] : ascii_ids_[b];
-            if (left != kNoId && right != kNoId) byte_pair_ranks_[a * 256 + b] = pairs_.find(left, right);
+            const Merge* merge = left == kNoId || right == kNoId ? nullptr : pairs_.find(left, right);
+            if (merge) byte_pairs_[a * 256 + b] = static_cast<uint32_t>(merge - merges.data());
         }
     }
     std::vector<uint32_t> results;
@@ -206,6 +208,11 @@ Model::Model(ModelInput input)
     cover_.build(tokens_, results);
     check_reachable();
     short_tokens_.build(tokens_, reachable_);
+    long_views_ = tokens_;
+    for (auto& token : long_views_) {
+        if (token.size() <= ShortKey::kMaxBytes) token = {};
+    }
+    long_tokens_.build(long_views_);
 }
 
 void Model::check_reachable() {

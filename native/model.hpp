@@ -1,5 +1,7 @@
 // The compiled vocabulary, shared by all threads and never changed: token bytes, merge table, coverage cuts.
 #pragma once
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <stdexcept>
@@ -11,6 +13,10 @@
 #include "memory.hpp"
 #include "short_key.hpp"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace gristmill {
 
 // A vocabulary that cannot be compiled; the message is for the user.
@@ -19,33 +25,80 @@ struct ModelError : std::runtime_error {
 };
 
 constexpr uint32_t kNoId = 0xFFFFFFFF;
-constexpr uint32_t kNoRank = 0xFFFFFFFF;
+constexpr uint32_t kMaxRank = (1u << 24) - 1;
 
-// Pair of token ids -> merge rank. One 8-byte slot an entry: left (20 bits), right (20 bits), rank (24 bits).
+// One rule: these two neighbours may become `result`, lowest rank first.
+struct Merge {
+    uint32_t left, right, rank, result;
+};
+
+// Pair of token ids -> merge. Small on purpose: what it touches must stay in the caches. A slot is 12 bits of the
+// pair's hash and the index of its merge; merges lie in order of rank, so the busy ones lie together.
 class PairTable {
 public:
-    static constexpr uint32_t kMaxId = (1u << 20) - 1;
-    static constexpr uint32_t kMaxRank = (1u << 24) - 2;
+    static constexpr uint32_t kMaxId = (1u << 30) - 1;
+    static constexpr uint32_t kNothing = 0xFFFFFFFF;  // an id no pair has: the neighbour of a first or last symbol
 
-    void reserve(size_t num_pairs);
-    void insert(uint32_t left, uint32_t right, uint32_t rank);  // a later insert of the same pair replaces
-    uint32_t find(uint32_t left, uint32_t right) const {
-        uint64_t key = uint64_t{left} << 20 | right;
-        for (size_t i = home(key);; i = (i + 1) & mask_) {
-            uint64_t slot = slots_[i];
-            if (slot >> 24 == key) return static_cast<uint32_t>(slot) & 0xFFFFFF;
-            if (slot == kEmpty) return kNoRank;
+    // Of two merges of one pair the later one counts.
+    void build(std::vector<Merge> merges);
+    // The merge of the pair, or nullptr.
+    const Merge* find(uint32_t left, uint32_t right) const {
+        uint64_t h = hash(left, right);
+        size_t group = group_of(h);
+        uint32_t tag = tag_of(h);
+        for (;;) {
+            const uint32_t* slots = &slots_[group * kGroup];
+            for (unsigned found = matches(slots, tag); found; found &= found - 1) {
+                const Merge& merge = merges_[slots[std::countr_zero(found)] & kIndexes];
+                if (merge.left == left && merge.right == right) [[likely]] return &merge;
+            }
+            if (slots[kGroup - 1] == kEmpty) return nullptr;
+            group = (group + 1) & mask_;
         }
     }
-    void prefetch(uint32_t left, uint32_t right) const { __builtin_prefetch(&slots_[home(uint64_t{left} << 20 | right)]); }
+    void prefetch(uint32_t left, uint32_t right) const {
+        __builtin_prefetch(&slots_[group_of(hash(left, right)) * kGroup]);
+    }
+    std::span<const Merge> merges() const { return merges_; }
 
 private:
-    static constexpr uint64_t kEmpty = ~0ull;
-    size_t home(uint64_t key) const { return static_cast<size_t>(key * 0x9E3779B97F4A7C15ull >> shift_); }
-    HugeVector<uint64_t> slots_{kEmpty, kEmpty};
-    size_t mask_ = 1, count_ = 0;
+    static constexpr size_t kGroup = 8;
+    static constexpr uint32_t kIndexes = (1u << 20) - 1, kTags = ~kIndexes, kEmpty = 0xFFFFFFFF;
+
+    static uint64_t hash(uint32_t left, uint32_t right) {
+        return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull ^ uint64_t{left} * 0xD6E8FEB86659FD93ull;
+    }
+    size_t group_of(uint64_t h) const { return static_cast<size_t>(h >> shift_); }
+    // Bit i: slot i has the tag.
+    static unsigned matches(const uint32_t* slots, uint32_t tag);
+    // An empty slot is all ones, so no tag may be.
+    static uint32_t tag_of(uint64_t h) {
+        uint32_t tag = static_cast<uint32_t>(h >> 12) & kTags;
+        return tag == kTags ? 0 : tag;
+    }
+
+    std::vector<Merge> merges_;
+    HugeVector<uint32_t> slots_ = HugeVector<uint32_t>(2 * kGroup, kEmpty);
+    size_t mask_ = 1;
     unsigned shift_ = 63;
 };
+
+#if defined(__SSE2__)
+inline unsigned PairTable::matches(const uint32_t* slots, uint32_t tag) {
+    __m128i wanted = _mm_set1_epi32(static_cast<int>(tag)), tags = _mm_set1_epi32(static_cast<int>(kTags));
+    auto half = [&](const uint32_t* p) {
+        __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+        return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_and_si128(four, tags), wanted))));
+    };
+    return half(slots) | half(slots + 4) << 4;
+}
+#else
+inline unsigned PairTable::matches(const uint32_t* slots, uint32_t tag) {
+    unsigned found = 0;
+    for (unsigned i = 0; i < kGroup; ++i) found |= static_cast<unsigned>((slots[i] & kTags) == tag) << i;
+    return found;
+}
+#endif
 
 // Token bytes -> id.
 class TokenTable {
@@ -59,25 +112,36 @@ private:
     size_t mask_ = 0;
 };
 
-// The same for tokens of up to 15 bytes, one cache miss a look-up.
+// The same for tokens of up to 15 bytes, small as well: a slot is 11 bits of the hash, whether the token is reachable,
+// and its index among the keys.
 class ShortTokens {
 public:
-    struct Slot {
-        ShortKey key{0, 0};
-        uint32_t id = kNoId;
-        bool is_reachable = false;
+    struct Token {
+        uint32_t id;
+        bool is_reachable;
     };
     void build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable);
-    const Slot* find(const ShortKey& key, uint64_t hash) const {
+    // False when no token has these bytes.
+    bool find(const ShortKey& key, uint64_t hash, Token& token) const {
+        uint32_t tag = tag_of(hash);
         for (size_t i = hash >> shift_;; i = (i + 1) & mask_) {
-            if (slots_[i].key == key) return &slots_[i];
-            if (slots_[i].key.high == 0) return nullptr;
+            uint32_t slot = slots_[i];
+            if (slot == kEmpty) return false;
+            if ((slot & kTags) == tag && keys_[slot & kIndexes] == key) {
+                token = {ids_[slot & kIndexes], (slot & kReachable) != 0};
+                return true;
+            }
         }
     }
     void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
 
 private:
-    HugeVector<Slot> slots_;
+    static constexpr uint32_t kIndexes = (1u << 20) - 1, kReachable = 1u << 20, kEmpty = 0xFFFFFFFF;
+    static constexpr uint32_t kTags = ~(kIndexes | kReachable);
+    static uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 8) & kTags; }
+    HugeVector<uint32_t> slots_;
+    HugeVector<ShortKey> keys_;
+    std::vector<uint32_t> ids_;
     size_t mask_ = 0;
     unsigned shift_ = 63;
 };
@@ -143,10 +207,7 @@ struct ModelInput {
     bool whole_piece_first = false;
     // index = id; empty = no such token, or one that no text can produce.
     std::vector<std::string> tokens;
-    // Lowest rank first. A token may have several pairs, of one rank or of several; several tokens may share a rank.
-    struct Merge {
-        uint32_t left, right, result, rank;
-    };
+    // A token may have several pairs, of one rank or of several; several tokens may share a rank.
     std::vector<Merge> merges;
     // 256; symbols == characters: fallback for characters that are no token.
     std::vector<uint32_t> byte_ids;
@@ -161,24 +222,26 @@ public:
     Symbols symbols() const { return symbols_; }
     bool whole_piece_first() const { return whole_piece_first_; }
     const PairTable& pairs() const { return pairs_; }
-    // Rank of two neighbouring symbols that a byte each stands for (symbols == characters: ASCII only).
-    uint32_t rank_of_bytes(uint8_t a, uint8_t b) const { return byte_pair_ranks_[a * 256u + b]; }
+    // The merge of two neighbouring symbols that a byte each stands for (symbols == characters: ASCII only), or nullptr.
+    const Merge* merge_of_bytes(uint8_t a, uint8_t b) const {
+        uint32_t index = byte_pairs_[a * 256u + b];
+        return index == kNoId ? nullptr : &pairs_.merges()[index];
+    }
     // Id of a character below 128; symbols == characters.
     uint32_t ascii_id(uint8_t c) const { return ascii_ids_[c]; }
-    // What merging two neighbours of that rank gives.
-    uint32_t result_of(uint32_t rank, uint32_t left, uint32_t right) const {
-        uint32_t id = result_of_rank_[rank];
-        return id != kTied ? id : tied_results_.at(uint64_t{left} << 32 | right);
-    }
     // Do pairs of this rank make different tokens (SentencePiece pieces of one score)? Then they go left to right.
-    bool is_tied(uint32_t rank) const { return result_of_rank_[rank] == kTied; }
-    void prefetch_result_of(uint32_t rank) const { __builtin_prefetch(&result_of_rank_[rank]); }
+    bool is_tied(uint32_t rank) const { return std::binary_search(tied_ranks_.begin(), tied_ranks_.end(), rank); }
     uint32_t byte_id(uint8_t b) const { return byte_ids_[b]; }
     // symbols == bytes: some byte has no token; text loses it before merging (as `tokenizers` has it).
     bool drops_bytes() const { return drops_bytes_; }
     uint32_t character_id(std::string_view character) const { return tokens_by_bytes_.find(character); }
     uint32_t find_token(std::string_view bytes) const { return tokens_by_bytes_.find(bytes); }
     const ShortTokens& short_tokens() const { return short_tokens_; }
+    // Id of a token longer than ShortKey::kMaxBytes that a whole piece of these bytes is, or kNoId.
+    uint32_t find_whole_long(std::string_view bytes) const {
+        uint32_t id = bytes.size() > longest_token_ ? kNoId : long_tokens_.find(bytes);
+        return id != kNoId && (whole_piece_first_ || reachable_[id]) ? id : kNoId;
+    }
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
@@ -186,10 +249,8 @@ public:
     std::string_view decoded(uint32_t id) const { return id < decoded_.size() ? decoded_[id] : std::string_view{}; }
     std::string_view token(uint32_t id) const { return id < tokens_.size() ? tokens_[id] : std::string_view{}; }
     size_t num_ids() const { return tokens_.size(); }
-    size_t longest_token() const { return longest_token_; }
 
 private:
-    static constexpr uint32_t kTied = kNoId - 1;
     void check_reachable();
 
     Symbols symbols_;
@@ -199,11 +260,12 @@ private:
     std::vector<std::string> decoded_;
     TokenTable tokens_by_bytes_;
     ShortTokens short_tokens_;
+    std::vector<std::string_view> long_views_;  // index = id; tokens too long for short_tokens_
+    TokenTable long_tokens_;
     PairTable pairs_;
-    HugeVector<uint32_t> byte_pair_ranks_;  // 256 x 256
+    HugeVector<uint32_t> byte_pairs_;  // 256 x 256: index of the merge, or kNoId
     uint32_t ascii_ids_[128];
-    HugeVector<uint32_t> result_of_rank_;
-    std::unordered_map<uint64_t, uint32_t> tied_results_;  // left << 32 | right, for ranks that several tokens share
+    std::vector<uint32_t> tied_ranks_;  // sorted
     std::vector<uint32_t> byte_ids_;
     bool drops_bytes_ = false;
     std::vector<uint8_t> reachable_;

@@ -39,13 +39,13 @@ ShortSlot* PieceTable::free_slot(uint64_t hash) {
     return nullptr;
 }
 
-void PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
+const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
     if (num_short_ * 2 >= slots_.size()) grow_short();
     ShortSlot* slot = free_slot(hash);
-    if (!slot) return;
+    if (!slot) return nullptr;
     if (count > 3 && (arena_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
         forget_short();
-        return;
+        return nullptr;
     }
     slot->key = key;
     slot->count = static_cast<uint32_t>(count);
@@ -56,6 +56,7 @@ void PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids,
         arena_ids_.insert(arena_ids_.end(), ids, ids + count);
     }
     ++num_short_;
+    return slot;
 }
 
 void PieceTable::grow_short() {
@@ -67,6 +68,7 @@ void PieceTable::grow_short() {
     old.swap(slots_);
     shift_ = shift_for(slots_.size() / 2);
     num_short_ = 0;
+    ++generation_;
     for (const ShortSlot& slot : old) {
         if (slot.key.high == 0) continue;
         if (ShortSlot* free = free_slot(slot.key.hash())) {
@@ -80,6 +82,7 @@ void PieceTable::forget_short() {
     std::fill(slots_.begin(), slots_.end(), ShortSlot{});
     arena_ids_.clear();
     num_short_ = 0;
+    ++generation_;
 }
 
 uint64_t PieceTable::hash_long(std::string_view piece) {

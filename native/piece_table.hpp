@@ -30,7 +30,10 @@ public:
     const ShortSlot* home(uint64_t hash) const { return slots_.data() + (hash >> shift_) * 2; }
     // The slot of the key, or nullptr.
     const ShortSlot* find(const ShortKey& key, uint64_t hash) const;
-    void insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count);
+    // The new slot, or nullptr when there was no room near its home.
+    const ShortSlot* insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count);
+    // Changes when slots have moved or been forgotten.
+    size_t generation() const { return generation_; }
     const uint32_t* arena(uint32_t at) const { return arena_ids_.data() + at; }
 
     // The ids of a piece longer than ShortKey::kMaxBytes.
@@ -38,6 +41,7 @@ public:
         const uint32_t* ids;
         size_t count;
     };
+    void prefetch_long(uint64_t hash) const { __builtin_prefetch(&long_slots_[hash >> long_shift_]); }
     Found find_long(std::string_view piece, uint64_t hash) const;
     void insert_long(std::string_view piece, uint64_t hash, const uint32_t* ids, size_t count);
     static uint64_t hash_long(std::string_view piece);
@@ -59,7 +63,7 @@ private:
     size_t max_short_slots_, max_long_slots_, max_arena_bytes_;
     HugeVector<ShortSlot> slots_;
     unsigned shift_;
-    size_t num_short_ = 0;
+    size_t num_short_ = 0, generation_ = 0;
     std::vector<uint32_t> arena_ids_;
     HugeVector<LongSlot> long_slots_;
     unsigned long_shift_;

@@ -13,7 +13,8 @@ struct ShortKey {
     bool operator==(const ShortKey&) const = default;
 
     static constexpr size_t kMaxBytes = 15;
-    static constexpr size_t kNever = 16;  // load() with this size gives a key that is never entered
+    // A key that no bytes have.
+    static ShortKey never() { return {0, uint64_t{0x10} << 56}; }
 
     uint64_t hash() const { return low * 0x9E3779B97F4A7C15ull ^ std::rotl(high * 0xD6E8FEB86659FD93ull, 17); }
 
@@ -36,7 +37,7 @@ private:
     struct Mask {
         uint64_t low, high;
     };
-    static const Mask kMask[17];
+    static const Mask kMask[16];
 };
 
 }  // namespace gristmill

@@ -117,7 +117,7 @@ ModelInput from_merges(const VocabularyInput& vocabulary,
         // A merge of tokens no text can produce can never apply.
         if (!input.tokens[l->second].empty() && !input.tokens[r->second].empty()) {
             if (input.tokens[whole->second].empty()) throw ModelError("merge " + std::to_string(rank) + " makes a byte token");
-            input.merges.push_back({l->second, r->second, whole->second, rank});
+            input.merges.push_back({l->second, r->second, rank, whole->second});
         }
         ++rank;
     }
@@ -144,7 +144,7 @@ ModelInput from_ranks(const VocabularyInput& vocabulary, const std::vector<uint3
             uint32_t left = table.find(token.substr(0, at));
             if (left == kNoId) continue;
             uint32_t right = table.find(token.substr(at));
-            if (right != kNoId) input.merges.push_back({left, right, id, ranks[i]});
+            if (right != kNoId) input.merges.push_back({left, right, ranks[i], id});
         }
     }
     return input;

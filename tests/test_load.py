@@ -18,7 +18,7 @@ import gristmill
 import made_tokenizers as made
 from gristmill.errors import ConfigError, TokenizerError, TokenizerFormatError, UnsupportedTokenizerError
 from gristmill.load.hf_json import load_tokenizer_json
-from gristmill.load.hf_pipeline import punctuation_class, read_pipeline
+from gristmill.load.hf_pipeline import read_pipeline
 from gristmill.load.probe import PROBE, probe_documents
 from gristmill.load.sentencepiece_model import load_sentencepiece
 from gristmill.load.tiktoken_ranks import ENCODINGS
@@ -230,24 +230,6 @@ def test_nfkc_after_replacing_spaces_has_no_spec():
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     with pytest.raises(UnsupportedTokenizerError, match="NFKC"):
         read_pipeline({"type": "Sequence", "normalizers": [replace, {"type": "NFKC"}]}, None)
-
-
-def test_punctuation_is_the_librarys_for_every_code_point():
-    ranges = punctuation_class()[1:-1].removeprefix("\\x{").removesuffix("}").split("}\\x{")
-    ours = set()
-    for entry in ranges:
-        ends = [int(end, 16) for end in entry.split("}-\\x{")]
-        ours.update(range(ends[0], ends[-1] + 1))
-    isolate = pre_tokenizers.Punctuation()
-    for start in range(0, 0x110000, 0x400):
-        points = [p for p in range(start, start + 0x400) if not 0xD800 <= p < 0xE000]
-        text = "a".join(map(chr, points))
-        theirs = {
-            ord(piece) for piece, _ in isolate.pre_tokenize_str(text) if len(piece) == 1 and piece != "a"
-        }
-        theirs -= {p for p in points if chr(p) == "a"}
-        singles = {p for p in theirs if len(isolate.pre_tokenize_str(f"a{chr(p)}a")) == 3}
-        assert singles == ours & set(points)
 
 
 def test_unigram_and_wordpiece_run_through_the_reference(tmp_path):

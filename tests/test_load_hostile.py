@@ -127,6 +127,7 @@ def test_deep_nesting_is_refused(tmp_path, nest):
         b'"text"',
         b'{"model":\xff}',
         b'{"model":{"vocab":{"\xff\xfe":1}}}',
+        b'{"model":{"type":"BPE","vocab":{"a":0},"merges":[]},"decoder":"\xff"}',
         b'{"model":{"vocab":{"\\ud800":1},"merges":[]}}',
         b'\xef\xbb\xbf{"model":{}}',
         b"\x1f\x8b\x08\x00" + b"\x00" * 50,
@@ -276,6 +277,9 @@ START = piece(b"<unk>", kind=2) + piece(b"a")
         (START + field(2, field(3, b"xyz")), "not one"),
         (START + field(3, b"\x08\x01"), "not one"),
         (START + (b"\x0a\x00" * 100), "no text"),
+        (START + b"\x08\x01", "a message is a number"),
+        (START + b"\x10\x01", "a message is a number"),
+        (START + b"\x18\x01", "a message is a number"),
     ],
 )
 def test_an_absurd_sentencepiece_model_is_refused(tmp_path, content, reason):

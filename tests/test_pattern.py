@@ -172,7 +172,7 @@ def test_families_split_like_tiktoken(name: str) -> None:
         assert_equal_splits(compiled, tiktoken_splitter(split.pattern, texts), texts)
 
 
-@pytest.mark.parametrize("name", ["o200k", "deepseek"])
+@pytest.mark.parametrize("name", ["o200k", "deepseek", "starcoder", "punctuation"])
 def test_every_assigned_code_point_splits_like_tokenizers(name: str) -> None:
     splits, _, _ = FAMILIES[name]
     points = [*range(0xD800), *range(0xE000, 0x32400), *range(0xE0000, 0xE0200), *range(0xEFF00, 0xF0100)]

@@ -40,7 +40,8 @@ def rank_twin(
     """Twin of tiktoken; the text is cut by the regex engine of `tokenizers`, which differs on new code
     points only."""
     try:
-        cut = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_as_oniguruma(pattern)), "isolated")
+        regex = tokenizers.Regex(_as_oniguruma(pattern))
+        cut = tokenizers.pre_tokenizers.Split(regex, "removed", invert=True)
     except Exception as error:
         raise TokenizerFormatError(f"the pattern is not one tokenizers can run: {error}") from error
 

@@ -61,6 +61,7 @@ class _File(msgspec.Struct, frozen=True):
 def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str] | None = None) -> Loaded:
     """Load the content of a tokenizer.json; `roles` names the bos, eos and pad tokens where something else
     knows them."""
+    _require_utf8(content, source)
     file = decode_json(content, _File, source=source)
     model = _checked(file.model, source)
     vocab = _vocabulary(model, source)
@@ -97,6 +98,14 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
         pad_id=ids.get("pad"),
         unk_id=_unk_id(model, ids.get("unk"), token_to_id),
     )
+
+
+def _require_utf8(content: bytes, source: str) -> None:
+    # The JSON reader passes over strings it has no use for, the reference library does not.
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise TokenizerFormatError(f"{source}: is not UTF-8 at byte {error.start:,}") from error
 
 
 def _checked(model: _Model, source: str) -> _Model:

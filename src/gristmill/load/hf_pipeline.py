@@ -13,11 +13,11 @@ import msgspec
 
 from gristmill.errors import UnsupportedTokenizerError
 from gristmill.load.reading import MAX_PATTERN_CHARACTERS
+from gristmill.pattern import PATTERNS, escape
 from gristmill.spec import Normalization, Prefix, Split, SplitBehavior
 
 MAX_NESTING = 16
 SPACE_MARK = "▁"
-GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 BEHAVIORS: dict[str, SplitBehavior] = {
     "Isolated": "isolated",
@@ -26,25 +26,6 @@ BEHAVIORS: dict[str, SplitBehavior] = {
     "MergedWithNext": "merged_with_next",
     "Contiguous": "contiguous",
 }
-
-# The Punctuation pre-tokenizer asks a crate whose Unicode tables are years older than those of every regex
-# engine in use, so its set is spelt out (hexadecimal code points); a test compares it with the library.
-_PUNCTUATION_RANGES = (
-    "21-2f 3a-40 5b-60 7b-7e a1 a7 ab b6-b7 bb bf 37e 387 55a-55f 589-58a 5be 5c0 5c3 5c6 5f3-5f4",
-    "609-60a 60c-60d 61b 61e-61f 66a-66d 6d4 700-70d 7f7-7f9 830-83e 85e 964-965 970 af0 df4 e4f e5a-e5b",
-    "f04-f12 f14 f3a-f3d f85 fd0-fd4 fd9-fda 104a-104f 10fb 1360-1368 1400 166d-166e 169b-169c 16eb-16ed",
-    "1735-1736 17d4-17d6 17d8-17da 1800-180a 1944-1945 1a1e-1a1f 1aa0-1aa6 1aa8-1aad 1b5a-1b60 1bfc-1bff",
-    "1c3b-1c3f 1c7e-1c7f 1cc0-1cc7 1cd3 2010-2027 2030-2043 2045-2051 2053-205e 207d-207e 208d-208e",
-    "2308-230b 2329-232a 2768-2775 27c5-27c6 27e6-27ef 2983-2998 29d8-29db 29fc-29fd 2cf9-2cfc 2cfe-2cff",
-    "2d70 2e00-2e2e 2e30-2e42 3001-3003 3008-3011 3014-301f 3030 303d 30a0 30fb a4fe-a4ff a60d-a60f a673",
-    "a67e a6f2-a6f7 a874-a877 a8ce-a8cf a8f8-a8fa a8fc a92e-a92f a95f a9c1-a9cd a9de-a9df aa5c-aa5f",
-    "aade-aadf aaf0-aaf1 abeb fd3e-fd3f fe10-fe19 fe30-fe52 fe54-fe61 fe63 fe68 fe6a-fe6b ff01-ff03",
-    "ff05-ff0a ff0c-ff0f ff1a-ff1b ff1f-ff20 ff3b-ff3d ff3f ff5b ff5d ff5f-ff65 10100-10102 1039f 103d0",
-    "1056f 10857 1091f 1093f 10a50-10a58 10a7f 10af0-10af6 10b39-10b3f 10b99-10b9c 11047-1104d",
-    "110bb-110bc 110be-110c1 11140-11143 11174-11175 111c5-111c9 111cd 111db 111dd-111df 11238-1123d",
-    "112a9 114c6 115c1-115d7 11641-11643 1173c-1173e 12470-12474 16a6e-16a6f 16af5 16b37-16b3b 16b44",
-    "1bc9f 1da87-1da8b",
-)
 
 
 class Pipeline(msgspec.Struct, kw_only=True):
@@ -183,7 +164,7 @@ def _byte_level(line: Pipeline, part: dict[str, Any]) -> None:
             raise UnsupportedTokenizerError("it puts a space before every piece, not before the text")
         line.prefix = Prefix(where="always", unless_present=True, stage="pre_tokenizer")
     if _field(part, "use_regex", bool, True):
-        line.splits.append(Split(pattern=GPT2_PATTERN, dialect="oniguruma"))
+        line.splits.append(Split(pattern=PATTERNS["gpt2"], dialect="oniguruma"))
     line.is_byte_level = True
 
 
@@ -229,14 +210,14 @@ def _split(line: Pipeline, part: dict[str, Any]) -> None:
 
 def _digits(line: Pipeline, part: dict[str, Any]) -> None:
     alone = _field(part, "individual_digits", bool)
-    _cut(line, r"\p{N}", "rust_std", "isolated" if alone else "contiguous")
+    _cut(line, PATTERNS["digits"], "rust_std", "isolated" if alone else "contiguous")
 
 
 def _punctuation(line: Pipeline, part: dict[str, Any]) -> None:
     name = _field(part, "behavior", str, "Isolated")
     if name not in BEHAVIORS:
         raise UnsupportedTokenizerError(f"Punctuation.behavior is {name[:40]!r}")
-    _cut(line, punctuation_class(), "rust_std", BEHAVIORS[name])
+    _cut(line, PATTERNS["punctuation"], "rust_std", BEHAVIORS[name])
 
 
 def _whitespace(line: Pipeline, part: dict[str, Any]) -> None:
@@ -268,14 +249,3 @@ def _cut(
 ) -> None:
     over: Literal["characters", "bytes"] = "bytes" if line.is_byte_level else "characters"
     line.splits.append(Split(pattern=pattern, dialect=dialect, behavior=behavior, invert=invert, over=over))
-
-
-def escape(text: str) -> str:
-    """A pattern that matches the text and nothing else."""
-    return "".join("\\" + c if c in r"\.+*?()|[]{}^$" else c for c in text)
-
-
-def punctuation_class() -> str:
-    """The Punctuation pre-tokenizer's characters as a pattern."""
-    ranges = [r.split("-") for line in _PUNCTUATION_RANGES for r in line.split()]
-    return "[" + "".join("-".join(rf"\x{{{end}}}" for end in ends) for ends in ranges) + "]"

@@ -16,6 +16,7 @@ from gristmill.engines import Engine
 from gristmill.errors import ConfigError, MissingPackageError, TokenizerFormatError
 from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_spec
 from gristmill.load.reading import MAX_ID, MAX_PATTERN_CHARACTERS, MAX_TOKEN_CHARACTERS
+from gristmill.pattern import PATTERNS
 from gristmill.spec import AddedToken, RankModel, Split, TokenizerSpec
 
 EncodingName = Literal[
@@ -30,21 +31,6 @@ EncodingName = Literal[
     "p50k_edit",
     "r50k_base",
 ]
-
-R50K_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-CL100K_PATTERN = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-)
-O200K_PATTERN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-LLAMA3_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 class Encoding(msgspec.Struct, frozen=True):
@@ -63,25 +49,26 @@ def _openai(pattern: str, specials: dict[str, int], num_ranks: int) -> Encoding:
 
 
 def _r50k() -> Encoding:
-    return _openai(R50K_PATTERN, {"<|endoftext|>": 50256}, 50256)
+    return _openai(PATTERNS["r50k_base"], {"<|endoftext|>": 50256}, 50256)
 
 
 def _p50k() -> Encoding:
-    return _openai(R50K_PATTERN, {"<|endoftext|>": 50256}, 50280)
+    return _openai(PATTERNS["r50k_base"], {"<|endoftext|>": 50256}, 50280)
 
 
 def _p50k_edit() -> Encoding:
     middle = {"<|fim_prefix|>": 50281, "<|fim_middle|>": 50282, "<|fim_suffix|>": 50283}
-    return _openai(R50K_PATTERN, {"<|endoftext|>": 50256, **middle}, 50280)
+    return _openai(PATTERNS["r50k_base"], {"<|endoftext|>": 50256, **middle}, 50280)
 
 
 def _cl100k() -> Encoding:
     names = ["<|endoftext|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"]
-    return _openai(CL100K_PATTERN, {**_numbered(names, 100257), "<|endofprompt|>": 100276}, 100256)
+    specials = {**_numbered(names, 100257), "<|endofprompt|>": 100276}
+    return _openai(PATTERNS["cl100k_base"], specials, 100256)
 
 
 def _o200k() -> Encoding:
-    return _openai(O200K_PATTERN, {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}, 199998)
+    return _openai(PATTERNS["o200k_base"], {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}, 199998)
 
 
 def _o200k_harmony() -> Encoding:
@@ -98,7 +85,7 @@ def _o200k_harmony() -> Encoding:
     }
     specials = {named.get(i, f"<|reserved_{i}|>"): i for i in range(199998, 201088)}
     # 200018 has two names: OpenAI's table adds the reserved one to those of o200k_base.
-    return _openai(O200K_PATTERN, {**specials, "<|endofprompt|>": 200018}, 199998)
+    return _openai(PATTERNS["o200k_base"], {**specials, "<|endofprompt|>": 200018}, 199998)
 
 
 def _llama3() -> Encoding:
@@ -111,7 +98,7 @@ def _llama3() -> Encoding:
         "<|end_header_id|>",
     ]
     names += [reserved[4], "<|eot_id|>", *reserved[5:]]
-    return _llama(LLAMA3_PATTERN, names, 128000)
+    return _llama(PATTERNS["llama3"], names, 128000)
 
 
 def _llama31() -> Encoding:
@@ -124,7 +111,7 @@ def _llama31() -> Encoding:
     names += ["<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>"]
     names += ["<|eom_id|>", "<|eot_id|>", "<|python_tag|>", "<|image|>"]
     names += [f"<|reserved_special_token_{i}|>" for i in range(2, 246)]
-    return _llama(LLAMA3_PATTERN, names, 128000, pad="<|finetune_right_pad_id|>")
+    return _llama(PATTERNS["llama3"], names, 128000, pad="<|finetune_right_pad_id|>")
 
 
 def _llama4() -> Encoding:
@@ -151,7 +138,7 @@ def _llama4() -> Encoding:
     names += [*reserved("vision_", 7, 1048), *reserved("reasoning_", 0, 8)]
     names += ["<|reasoning_thinking_start|>", "<|reasoning_thinking_end|>"]
     names += reserved("", 0, 2048 - len(names))
-    return _llama(O200K_PATTERN, names, 200000, pad="<|finetune_right_pad|>")
+    return _llama(PATTERNS["o200k_base"], names, 200000, pad="<|finetune_right_pad|>")
 
 
 def _llama(pattern: str, names: list[str], first_id: int, pad: str | None = None) -> Encoding:
@@ -282,7 +269,8 @@ def load_rank_model(ranks: dict[bytes, int], encoding: Encoding, *, id_offset: i
     ordered = sorted(specials.items(), key=lambda item: (item[1], item[0]))
     spec = TokenizerSpec(
         model=RankModel(ranks=ranks, id_offset=id_offset),
-        splits=(Split(pattern=encoding.pattern, dialect="rust"),),
+        # tiktoken encodes what its pattern matches, and drops the rest.
+        splits=(Split(pattern=encoding.pattern, dialect="rust", behavior="removed", invert=True),),
         added_tokens=tuple(AddedToken(id=id_, content=text, special=True) for text, id_ in ordered),
     )
 

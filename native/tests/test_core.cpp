@@ -1,0 +1,471 @@
+// Every fast path against its slow twin, on tables small enough to be written by hand (small_tokenizer.hpp).
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/small_tokenizer.hpp"
+
+namespace {
+
+using namespace gristmill;
+using Ids = std::vector<uint32_t>;
+
+int num_failures = 0;
+
+void check(bool is_right, const char* claim, std::string_view text = {}) {
+    if (is_right) return;
+    ++num_failures;
+    std::fprintf(stderr, "failed: %s", claim);
+    for (unsigned char c : text.substr(0, 80)) std::fprintf(stderr, " %02x", c);
+    std::fprintf(stderr, "\n");
+}
+
+class Chance {
+public:
+    explicit Chance(uint32_t seed) : random_(seed) {}
+    size_t below(size_t limit) { return random_() % limit; }
+    // `count` parts one after the other.
+    std::string text(const std::vector<std::string>& parts, size_t count) {
+        std::string out;
+        for (; count > 0; --count) out += parts[below(parts.size())];
+        return out;
+    }
+
+private:
+    std::mt19937 random_;
+};
+
+const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
+
+// On the heap and of exact size, so that AddressSanitizer sees a read past its end.
+std::vector<uint8_t> exact(std::string_view text) { return {bytes_of(text), bytes_of(text) + text.size()}; }
+
+const std::vector<std::string> kParts = {
+    "a", "b", "c", "z", "t", "h", "e", "the", " the", " ", "  ", "\n", "\r\n", "1", "23", ".", "'s", "ing", "another",
+    "\xC3\xA9", "\xE6\xB0\xB4", "\xE8\xBB\x8A", "\xF0\x9F\x99\x82", "\xE2\x96\x81", "\xE2\x80\x8D", "quick", "brown",
+    "aaaaaaaa", "unreachable", "<s>", "<x>", "zzzz", "qqqqqqqqqqqq", "\xE6\xB0\xB4\xE8\xBB\x8A\xE6\xB0\xB4\xE8\xBB\x8A"};
+
+// UTF-8
+
+// The definition: shortest form, no surrogates, at most U+10FFFF.
+bool is_character(const uint8_t* p, size_t size) {
+    uint8_t again[4];
+    if (size == 0 || size > 4) return false;
+    const uint8_t leads[] = {0x00, 0xC0, 0xE0, 0xF0}, masks[] = {0x7F, 0x1F, 0x0F, 0x07};
+    if ((p[0] & ~masks[size - 1] & 0xFF) != leads[size - 1]) return false;
+    uint32_t code = p[0] & masks[size - 1];
+    for (size_t i = 1; i < size; ++i) {
+        if ((p[i] & 0xC0) != 0x80) return false;
+        code = code << 6 | (p[i] & 0x3F);
+    }
+    if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
+    return utf8_encode(code, again) == size;
+}
+
+size_t first_invalid_slowly(const uint8_t* text, size_t size) {
+    size_t at = 0;
+    while (at < size) {
+        size_t length = 1;
+        while (length <= 4 && (at + length > size || !is_character(text + at, length))) ++length;
+        if (length > 4) break;
+        at += length;
+    }
+    return at;
+}
+
+void test_utf8_is_checked_as_the_definition_has_it() {
+    const uint8_t marks[] = {0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0,
+                             0xE1, 0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xF7, 0xF8, 0xFF};
+    constexpr size_t kMarks = std::size(marks);
+    for (size_t n = 0; n < kMarks * kMarks * kMarks * kMarks; ++n) {
+        uint8_t text[4] = {marks[n % kMarks], marks[n / kMarks % kMarks], marks[n / kMarks / kMarks % kMarks],
+                           marks[n / kMarks / kMarks / kMarks]};
+        if (utf8_first_invalid(text, 4) != first_invalid_slowly(text, 4)) {
+            check(false, "four bytes are checked right", {reinterpret_cast<char*>(text), 4});
+        }
+    }
+    for (uint32_t code = 0; code < 0x110000; ++code) {
+        if (code == 0xD800) code = 0xE000;
+        uint8_t text[4];
+        unsigned length, size = utf8_encode(code, text);
+        bool is_same = utf8_first_invalid(text, size) == size && utf8_decode(text, length) == code && length == size;
+        if (!is_same || utf8_length(text[0]) != size) check(false, "a code point comes back");
+    }
+    Chance chance(1);
+    for (int round = 0; round < 20000; ++round) {
+        std::string text = chance.text(kParts, chance.below(20));
+        if (!text.empty() && chance.below(3)) text[chance.below(text.size())] = static_cast<char>(chance.below(256));
+        if (chance.below(4) == 0) text.resize(chance.below(text.size() + 1));
+        auto copy = exact(text);
+        check(utf8_first_invalid(copy.data(), copy.size()) == first_invalid_slowly(copy.data(), copy.size()),
+              "the first invalid byte is found", text);
+        std::string valid = small::valid_text(copy.data(), copy.size());
+        check(first_invalid_slowly(bytes_of(valid), valid.size()) == valid.size(), "replacing makes text valid", text);
+    }
+}
+
+// Splitting
+
+Ids ends_slowly(const PlainSplitter& splitter, std::string_view text) {
+    std::vector<PlainSplitter::Piece> pieces;
+    splitter.split(bytes_of(text), 0, text.size(), pieces);
+    Ids ends;
+    uint32_t at = 0;
+    for (auto piece : pieces) {
+        check(piece.begin == at && piece.end > piece.begin, "pieces follow one another", text);
+        ends.push_back(at = piece.end);
+    }
+    return ends;
+}
+
+void test_the_transducer_splits_as_the_plain_splitter() {
+    const small::Split splits[] = {small::word_split(), small::backtracking_split()};
+    Chance chance(2);
+    for (int round = 0; round < 6000; ++round) {
+        const small::Split& split = splits[round % 2];
+        size_t count = round % 50 == 0 ? 400 + chance.below(2000) : chance.below(12);  // long ones run in lanes
+        std::string text = chance.text(kParts, count);
+        Ids expected = ends_slowly(split.slow, text);
+        auto copy = exact(text);
+        Ids ends(copy.size() + 1);
+        ends.resize(split.fast.split(copy.data(), 0, copy.size(), true, ends.data()));
+        check(ends == expected, "one run gives the pieces", text);
+        if (text.empty()) continue;
+        size_t cut = split.fast.safe_cut(copy.data(), chance.below(copy.size()), copy.size());
+        Ids parts(copy.size() + 2);
+        size_t n = split.fast.split(copy.data(), 0, cut, cut == copy.size(), parts.data());
+        n += split.fast.split(copy.data(), cut, copy.size(), true, parts.data() + n);
+        parts.resize(n);
+        check(parts == expected, "two runs from a safe cut give the same", text);
+    }
+}
+
+void test_what_a_split_leaves_out_is_left_out() {
+    PlainSplitter splitter = small::backtracking_split().slow;
+    splitter.next_state[3] = kNoId & 0xFFFF;  // other characters match nothing now
+    auto kept = [&](bool keep_matches, bool keep_gaps) {
+        splitter.keep_matches = keep_matches;
+        splitter.keep_gaps = keep_gaps;
+        std::vector<PlainSplitter::Piece> pieces;
+        splitter.split(bytes_of("xyabcaz"), 0, 7, pieces);
+        std::string out;
+        for (auto piece : pieces) out += std::string("xyabcaz").substr(piece.begin, piece.end - piece.begin) + "|";
+        return out;
+    };
+    check(kept(true, true) == "xy|abc|a|z|", "both are kept");
+    check(kept(true, false) == "abc|a|", "gaps are dropped");
+    check(kept(false, true) == "xy|z|", "matches are dropped");
+}
+
+// Merging
+
+void check_merges(const Model& model, std::string_view text) {
+    Ids expected, longest;
+    merge_slowly(model, text, expected);
+    MergeScratch scratch;
+    merge_long(model, text, scratch, longest);
+    check(longest == expected, "merge_long is merge_slowly", text);
+    if (text.size() > kShortSymbols) return;
+    Ids shortest(text.size() + 1);
+    shortest.resize(text.empty() ? 0 : merge_short(model, text, shortest.data()));
+    check(shortest == expected, "merge_short is merge_slowly", text);
+}
+
+void check_many(const Model& model, const std::vector<std::string>& texts) {
+    std::vector<MergeJob> jobs;
+    for (const std::string& text : texts) jobs.push_back({text, {}, 0});
+    merge_many(model, jobs.data(), jobs.size());
+    for (const MergeJob& job : jobs) {
+        Ids expected;
+        merge_slowly(model, job.text, expected);
+        check(Ids(job.ids, job.ids + job.count) == expected, "merge_many is merge_slowly", job.text);
+    }
+}
+
+void test_every_way_to_merge_is_the_slow_way() {
+    const Model models[] = {small::byte_model(false), small::byte_model(true), small::character_model(1000),
+                            small::character_model(3), small::character_model(1)};
+    Chance chance(3);
+    for (const Model& model : models) {
+        for (size_t size = 0; size <= 70; ++size) check_merges(model, std::string(size, 'a'));
+        for (int round = 0; round < 1500; ++round) {
+            std::string text = chance.text(kParts, chance.below(round % 30 ? 10 : 100));
+            check_merges(model, text);
+            std::vector<std::string> many;
+            for (size_t n = chance.below(40); n > 0; --n) {
+                std::string part = chance.text(kParts, 1 + chance.below(4));
+                if (part.size() <= MergeJob::kMaxBytes) many.push_back(part);
+            }
+            check_many(model, many);
+        }
+    }
+}
+
+void test_a_cover_of_no_is_never_wrong() {
+    const Model models[] = {small::byte_model(false), small::character_model(3)};
+    Chance chance(4);
+    for (const Model& model : models) {
+        for (int round = 0; round < 3000; ++round) {
+            std::string text = chance.text(kParts, 1 + chance.below(6));
+            for (size_t at = 1; at < text.size(); ++at) {
+                if ((text[at] & 0xC0) == 0x80 || model.cover().may_cover(bytes_of(text), text.size(), at)) continue;
+                Ids whole, parts;
+                merge_slowly(model, text, whole);
+                merge_slowly(model, text.substr(0, at), parts);
+                merge_slowly(model, text.substr(at), parts);
+                check(whole == parts, "apart is the same as together where no token lies across", text);
+            }
+        }
+    }
+}
+
+// Remembering pieces
+
+void test_the_piece_table_gives_back_what_it_was_given() {
+    for (size_t max_bytes : {size_t{1}, size_t{1} << 20, size_t{8} << 20}) {
+        PieceTable table(max_bytes);
+        const size_t first_bytes = table.memory_bytes();
+        Chance chance(5);
+        size_t num_found = 0, num_asked = 0, most = 0;
+        std::vector<std::string> recent(64);
+        for (uint32_t n = 0; n < 200000; ++n) {
+            std::string piece = std::to_string(n * 2654435761u) + std::string(chance.below(n % 3 ? 5 : 40), 'x');
+            // Ids that tell the piece, so that a wrong entry is seen.
+            auto ids_of = [](const std::string& text) {
+                Ids ids(1 + text.size() % 7);
+                for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<uint32_t>(std::hash<std::string>()(text) + i);
+                return ids;
+            };
+            auto look_up = [&](const std::string& text, bool& is_there) {
+                if (text.size() > ShortKey::kMaxBytes) {
+                    auto found = table.find_long(text, PieceTable::hash_long(text));
+                    is_there = found.ids != nullptr;
+                    return is_there ? Ids(found.ids, found.ids + found.count) : Ids{};
+                }
+                ShortKey key = ShortKey::load_safely(bytes_of(text), text.size());
+                const ShortSlot* slot = table.find(key, key.hash());
+                is_there = slot != nullptr;
+                if (!slot) return Ids{};
+                const uint32_t* ids = slot->count <= 3 ? slot->ids : table.arena(slot->ids[0]);
+                return Ids(ids, ids + slot->count);
+            };
+            bool is_there;
+            look_up(piece, is_there);
+            check(!is_there, "a piece never given is not there", piece);
+            Ids ids = ids_of(piece);
+            if (piece.size() > ShortKey::kMaxBytes) {
+                table.insert_long(piece, PieceTable::hash_long(piece), ids.data(), ids.size());
+            } else {
+                ShortKey key = ShortKey::load_safely(bytes_of(piece), piece.size());
+                table.insert(key, key.hash(), ids.data(), ids.size());
+            }
+            recent[n % recent.size()] = piece;
+            const std::string& asked = recent[chance.below(recent.size())];
+            if (asked.empty()) continue;
+            Ids found = look_up(asked, is_there);
+            ++num_asked;
+            num_found += is_there;
+            check(!is_there || found == ids_of(asked), "what is there is right", asked);
+            most = std::max(most, table.memory_bytes());
+        }
+        check(most <= std::max(max_bytes, first_bytes + (size_t{1} << 19)), "memory stays under the bound");
+        check(num_found * 10 > num_asked * 9, "what was just given is mostly there");
+    }
+}
+
+// Added tokens
+
+struct Found {
+    size_t begin, end;
+    uint32_t id;
+    bool operator==(const Found&) const = default;
+};
+
+std::vector<Found> find_fast(const AddedTokens& tokens, std::string_view text, SpecialPolicy policy) {
+    std::vector<Found> all;
+    if (tokens.is_idle(policy)) return all;
+    size_t from = 0, taken = 0;
+    AddedTokens::Match match;
+    while (tokens.next(text, from, taken, policy, match)) {
+        all.push_back({match.begin, match.end, match.token->id});
+        taken = match.end;
+    }
+    return all;
+}
+
+// Every token tried at every place, the longest first.
+std::vector<Found> find_slowly(const std::vector<AddedToken>& tokens, std::string_view text, SpecialPolicy policy) {
+    static const ClassTable kClasses = small::word_classes();
+    auto class_at = [&](size_t at, size_t& size) {
+        unsigned length;
+        unsigned cls = kClasses.of(utf8_decode(bytes_of(text) + at, length));
+        size = length;
+        return cls;
+    };
+    auto start_before = [&](size_t at) {
+        do --at;
+        while (at > 0 && (text[at] & 0xC0) == 0x80);
+        return at;
+    };
+    std::vector<Found> all;
+    size_t taken = 0, size;
+    for (size_t at = 0; at < text.size();) {
+        const AddedToken* best = nullptr;
+        for (const AddedToken& token : tokens) {
+            if (text.substr(at).starts_with(token.content) && (!best || token.content.size() > best->content.size())) best = &token;
+        }
+        if (!best) {
+            ++at;
+            continue;
+        }
+        size_t begin = at, end = at + best->content.size();
+        at = end;
+        if (best->special && policy == SpecialPolicy::text) continue;
+        if (best->single_word && begin > 0 && class_at(start_before(begin), size) == 1) continue;
+        if (best->single_word && end < text.size() && class_at(end, size) == 1) continue;
+        while (best->strip_left && begin > taken && class_at(start_before(begin), size) == 2) begin = start_before(begin);
+        while (best->strip_right && end < text.size() && class_at(end, size) == 2) end += size;
+        all.push_back({begin, end, best->id});
+        taken = end;
+    }
+    return all;
+}
+
+void test_added_tokens_are_found_leftmost_and_longest() {
+    const std::vector<AddedToken> tokens = small::added_tokens();
+    std::vector<std::string> parts = {"a", "_", " ", "  ", "\n", "\xE3\x80\x80", "\xC3\xA9", "<", "s>", "x", "th", "-"};
+    for (const AddedToken& token : tokens) parts.insert(parts.end(), 2, token.content);
+    Chance chance(6);
+    for (size_t kept = 0; kept <= tokens.size(); ++kept) {
+        std::vector<AddedToken> some(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(kept));
+        const AddedTokens added(some, small::word_classes());
+        for (int round = 0; round < 3000; ++round) {
+            auto copy = exact(chance.text(parts, chance.below(12)));
+            std::string_view text(reinterpret_cast<const char*>(copy.data()), copy.size());
+            for (SpecialPolicy policy : {SpecialPolicy::text, SpecialPolicy::parse}) {
+                // A match that strips to the right may swallow white space that is a token: the next begins after it.
+                auto fast = find_fast(added, text, policy), slow = find_slowly(some, text, policy);
+                check(fast == slow, "the same tokens at the same places", text);
+            }
+        }
+    }
+}
+
+// The whole engine
+
+BatchResult encode(Engine& engine, const std::vector<std::vector<uint8_t>>& texts, const BatchOptions& options) {
+    std::vector<Document> documents;
+    for (const auto& text : texts) documents.push_back({text.data(), text.size(), false});
+    return engine.encode(documents, options);
+}
+
+std::vector<std::vector<uint8_t>> some_texts(uint32_t seed, size_t count) {
+    Chance chance(seed);
+    std::vector<std::vector<uint8_t>> texts;
+    for (size_t i = 0; i < count; ++i) texts.push_back(exact(chance.text(kParts, chance.below(i % 40 ? 30 : 3000))));
+    // Words that never come back, short ones of other scripts among them: tables grow and are forgotten.
+    std::string words;
+    for (uint32_t i = 0; i < 30000; ++i) {
+        words += ' ';
+        for (uint32_t code : {0x4E00 + i % 5000, 0x3041 + i / 5000, 0xE0 + i % 30, uint32_t{'a'} + i % 26}) {
+            uint8_t bytes[4];
+            words.append(reinterpret_cast<char*>(bytes), utf8_encode(code, bytes));
+        }
+    }
+    texts.push_back(exact(words));
+    for (char run : {'a', ' ', '\n', '1', 'z'}) texts.push_back(exact(std::string(20000, run)));
+    return texts;
+}
+
+bool are_equal(const BatchResult& a, const BatchResult& b) {
+    return a.offsets == b.offsets && a.ids.size() == b.ids.size() &&
+           std::equal(a.ids.data(), a.ids.data() + a.ids.size(), b.ids.data());
+}
+
+void test_the_engine_is_its_slow_twins() {
+    for (small::Kind kind : small::kKinds) {
+        Engine engine(small::program(kind, {}), 1 << 20), forgetful(small::program(kind, {}), 1);
+        Chance chance(7);
+        for (int round = 0; round < 2000; ++round) {
+            std::string text = chance.text(kParts, chance.below(25));
+            Ids expected;
+            small::encode_slowly(engine.program(), kind, text, expected);
+            for (Engine* one : {&engine, &forgetful}) {
+                BatchResult result = encode(*one, {exact(text)}, {});
+                check(Ids(result.ids.data(), result.ids.data() + result.ids.size()) == expected, "ids are right", text);
+            }
+        }
+    }
+}
+
+void test_ids_do_not_depend_on_threads_or_memory() {
+    const auto texts = some_texts(8, 300);
+    for (small::Kind kind : small::kKinds) {
+        for (SpecialPolicy policy : {SpecialPolicy::text, SpecialPolicy::parse}) {
+            Engine engine(small::program(kind, small::added_tokens()), 4 << 20), forgetful(small::program(kind, small::added_tokens()), 1);
+            BatchOptions options{policy, false, false, 1};
+            const BatchResult expected = encode(engine, texts, options);
+            check(expected.error.kind == DocumentError::Kind::none, "valid text has no error");
+            for (unsigned num_threads : {1u, 2u, 3u, 8u}) {
+                options.num_threads = num_threads;
+                check(are_equal(encode(engine, texts, options), expected), "any threads, the same ids");
+                check(are_equal(encode(forgetful, texts, options), expected), "any memory, the same ids");
+            }
+            options.count_only = true;
+            check(encode(engine, texts, options).offsets == expected.offsets, "counts are the ids' counts");
+            check(forgetful.state_bytes() < 9 * (size_t{4} << 20), "little is held when little is allowed");
+        }
+    }
+}
+
+void test_callers_at_once_do_not_disturb_one_another() {
+    const auto texts = some_texts(9, 60);
+    Engine engine(small::program(small::Kind::whole_first, small::added_tokens()), 1);
+    const BatchResult expected = encode(engine, texts, {});
+    std::vector<int> is_equal(4);
+    {
+        std::vector<std::jthread> callers;
+        for (size_t i = 0; i < is_equal.size(); ++i) {
+            callers.emplace_back([&, i] { is_equal[i] = are_equal(encode(engine, texts, {}), expected); });
+        }
+    }
+    check(std::count(is_equal.begin(), is_equal.end(), 1) == 4, "every caller gets the same");
+}
+
+void test_the_first_broken_document_is_reported() {
+    Engine engine(small::program(small::Kind::bytes, {}), 1 << 20);
+    std::vector<std::vector<uint8_t>> texts(500, exact("fine text, more than once"));
+    texts[300] = exact("ab\xFF");
+    texts[400] = exact("\xC3");
+    for (unsigned num_threads : {1u, 2u, 8u}) {
+        BatchResult result = encode(engine, texts, {SpecialPolicy::text, false, false, num_threads});
+        check(result.error.kind == DocumentError::Kind::invalid_utf8, "broken text is an error");
+        check(result.error.document == 300 && result.error.offset == 2, "the first one, and where");
+        BatchResult replaced = encode(engine, texts, {SpecialPolicy::text, true, false, num_threads});
+        check(replaced.error.kind == DocumentError::Kind::none, "or it is replaced");
+        check(replaced.offsets[301] - replaced.offsets[300] == 4, "by U+FFFD, three bytes here");
+    }
+}
+
+}  // namespace
+
+int main() {
+    test_utf8_is_checked_as_the_definition_has_it();
+    test_the_transducer_splits_as_the_plain_splitter();
+    test_what_a_split_leaves_out_is_left_out();
+    test_every_way_to_merge_is_the_slow_way();
+    test_a_cover_of_no_is_never_wrong();
+    test_the_piece_table_gives_back_what_it_was_given();
+    test_added_tokens_are_found_leftmost_and_longest();
+    test_the_engine_is_its_slow_twins();
+    test_ids_do_not_depend_on_threads_or_memory();
+    test_callers_at_once_do_not_disturb_one_another();
+    test_the_first_broken_document_is_reported();
+    return num_failures ? 1 : 0;
+}
