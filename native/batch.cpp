@@ -16,7 +16,7 @@ constexpr size_t kRangeBytes = 1 << 20;   // text a thread takes at a time
 constexpr size_t kLargest = 0xFFFFFF00u;  // offsets inside a document are 32 bits
 
 struct Range {
-    size_t begin, end;
+    size_t begin, end, num_bytes;
     IdBuffer ids;
     DocumentError error;
 };
@@ -30,7 +30,7 @@ std::vector<Range> cut_ranges(const std::vector<Document>& documents, unsigned n
     for (size_t i = 0; i < documents.size(); ++i) {
         held += documents[i].size;
         if (held < wanted && i + 1 < documents.size()) continue;
-        ranges.push_back({begin, i + 1, {}, {}});
+        ranges.push_back({begin, i + 1, held, {}, {}});
         begin = i + 1;
         held = 0;
     }
@@ -151,6 +151,7 @@ BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOp
         Lease encoder(*this);
         for (size_t i; (i = next.fetch_add(1)) < ranges.size();) {
             Range& range = ranges[i];
+            if (!options.count_only) range.ids.reserve(range.num_bytes / 3 + 64);  // a usual number of ids; it may grow
             encode_range(*encoder, documents, range.begin, range.end, options, range.ids, result.offsets.data() + 1,
                          range.error);
         }

@@ -34,9 +34,10 @@ void IdBuffer::swap(IdBuffer& other) noexcept {
 uint32_t* IdBuffer::reserve(size_t count) {
     if (size_ + count > capacity_) {
         size_t wanted = std::max(size_ + count, capacity_ + capacity_ / 2);
-        void* grown = std::realloc(data_, wanted * sizeof(uint32_t));
-        if (!grown) throw std::bad_alloc();
-        data_ = static_cast<uint32_t*>(grown);
+        auto* grown = static_cast<uint32_t*>(allocate_large(wanted * sizeof(uint32_t)));
+        if (size_) std::memcpy(grown, data_, size_ * sizeof(uint32_t));
+        std::free(data_);
+        data_ = grown;
         capacity_ = wanted;
     }
     return data_ + size_;
@@ -185,10 +186,16 @@ void Encoder::encode_by_transducer(std::string_view text, IdBuffer& out) {
         size_t end = text.size();
         if (end - begin > kBlock + kBlock / 2) end = transducer.safe_cut(bytes, begin + kBlock, end);
         size_t size = end - begin;
-        if (ends_.size() <= size) ends_.resize(size + 1);
-        size_t count = transducer.split(bytes + begin, 0, size, end == text.size(), ends_.data());
+        if (ends_.size() < size) ends_.resize(size);
+        auto pieces = transducer.split(bytes + begin, 0, size, end == text.size(), ends_.data());
         uint32_t* ids = out.reserve(size + 4);
-        out.commit(look_up_pieces(bytes + begin, text.size() - begin, ends_.data(), count, ids));
+        uint32_t start = 0;
+        for (size_t i = 0; i < pieces.num_runs; ++i) {
+            auto run = pieces.runs[i];
+            ids = look_up_pieces(bytes + begin, text.size() - begin, start, run.ends, run.count, ids);
+            start = run.ends[run.count - 1];
+        }
+        out.commit(ids);
         begin = end;
     }
 }
@@ -205,17 +212,18 @@ void Encoder::encode_by_chain(std::string_view text, IdBuffer& out) {
     for (auto piece : pieces) {
         uint32_t end = piece.end - piece.begin;
         uint32_t* ids = out.reserve(end + 4);
-        out.commit(look_up_pieces(bytes_of(text) + piece.begin, text.size() - piece.begin, &end, 1, ids));
+        out.commit(look_up_pieces(bytes_of(text) + piece.begin, text.size() - piece.begin, 0, &end, 1, ids));
     }
 }
 
 // Three sweeps over a batch, so that the cache misses of many pieces overlap and nothing waits on a guess: hash and
 // prefetch; find slots, with what is missing learned side by side; write ids. `size` bytes are readable at text.
-uint32_t* Encoder::look_up_pieces(const uint8_t* text, size_t size, const uint32_t* ends, size_t count, uint32_t* out) {
-    batch_.ends[0] = 0;
+uint32_t* Encoder::look_up_pieces(const uint8_t* text, size_t size, uint32_t start, const uint32_t* ends, size_t count,
+                                  uint32_t* out) {
     for (size_t first = 0; first < count; first += kBatch) {
         size_t batch = std::min(kBatch, count - first);
-        std::copy(ends + first, ends + first + batch, batch_.ends + 1);
+        batch_.ends = ends + first;
+        batch_.start = start;
         hash_batch(text, size, batch);
         size_t num_missing = 0;
         for (size_t i = 0; i < batch; ++i) {
@@ -227,26 +235,29 @@ uint32_t* Encoder::look_up_pieces(const uint8_t* text, size_t size, const uint32
         }
         if (num_missing) learn(text, batch, num_missing);
         out = write_batch(text, size, batch, out);
-        batch_.ends[0] = batch_.ends[batch];
+        start = ends[first + batch - 1];
     }
     return out;
 }
 
 void Encoder::hash_batch(const uint8_t* text, size_t size, size_t batch) {
+    uint32_t start = batch_.start;
     for (size_t i = 0; i < batch; ++i) {
-        uint32_t start = batch_.ends[i];
-        size_t length = batch_.ends[i + 1] - start;
+        uint32_t end = batch_.ends[i];
+        size_t length = end - start;
         if (length > ShortKey::kMaxBytes) [[unlikely]] {
             batch_.keys[i] = ShortKey::never();
             batch_.hashes[i] = 0;
-            if (length > kLongestRemembered) continue;
-            batch_.hashes[i] = PieceTable::hash_long({reinterpret_cast<const char*>(text) + start, length});
-            pieces_.prefetch_long(batch_.hashes[i]);
-            continue;
+            if (length <= kLongestRemembered) {
+                batch_.hashes[i] = PieceTable::hash_long({reinterpret_cast<const char*>(text) + start, length});
+                pieces_.prefetch_long(batch_.hashes[i]);
+            }
+        } else {
+            batch_.keys[i] = start + 16 <= size ? ShortKey::load(text + start, length) : ShortKey::load_safely(text + start, length);
+            batch_.hashes[i] = batch_.keys[i].hash();
+            __builtin_prefetch(pieces_.home(batch_.hashes[i]));
         }
-        batch_.keys[i] = start + 16 <= size ? ShortKey::load(text + start, length) : ShortKey::load_safely(text + start, length);
-        batch_.hashes[i] = batch_.keys[i].hash();
-        __builtin_prefetch(pieces_.home(batch_.hashes[i]));
+        start = end;
     }
 }
 
@@ -259,8 +270,8 @@ uint32_t* Encoder::write_batch(const uint8_t* text, size_t size, size_t batch, u
             out += slot->count;
             continue;
         }
-        uint32_t start = batch_.ends[i];
-        std::string_view piece(reinterpret_cast<const char*>(text) + start, batch_.ends[i + 1] - start);
+        uint32_t start = batch_.start_of(i);
+        std::string_view piece(reinterpret_cast<const char*>(text) + start, batch_.ends[i] - start);
         if (piece.size() <= ShortKey::kMaxBytes) {
             out = encode_short(piece, size - start, batch_.keys[i], batch_.hashes[i], out);
         } else {
@@ -282,14 +293,16 @@ void Encoder::learn(const uint8_t* text, size_t batch, size_t num_missing) {
         uint16_t i = batch_.missing[m];
         const ShortKey& key = batch_.keys[i];
         uint64_t hash = batch_.hashes[i];
-        std::string_view piece(reinterpret_cast<const char*>(text) + batch_.ends[i], batch_.ends[i + 1] - batch_.ends[i]);
+        uint32_t start = batch_.start_of(i);
+        std::string_view piece(reinterpret_cast<const char*>(text) + start, batch_.ends[i] - start);
         bool is_mergeable = piece.size() <= MergeJob::kMaxBytes && !is_cut_first(piece) && !model_.drops_bytes();
         batch_.slots[i] = nullptr;
         if (piece.size() > ShortKey::kMaxBytes) {
             if (!is_mergeable || pieces_.find_long(piece, hash).ids) continue;
             if (model_.find_whole_long(piece) != kNoId) continue;
+        } else if ((batch_.slots[i] = pieces_.find(key, hash))) {
+            continue;
         } else {
-            if ((batch_.slots[i] = pieces_.find(key, hash))) continue;
             ShortTokens::Token token;
             if (model_.short_tokens().find(key, hash, token) && (model_.whole_piece_first() || token.is_reachable)) {
                 batch_.slots[i] = pieces_.insert(key, hash, &token.id, 1);

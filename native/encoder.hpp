@@ -83,7 +83,9 @@ private:
     std::string_view normalized(std::string_view text);
     std::string_view prefixed(std::string_view text);
 
-    uint32_t* look_up_pieces(const uint8_t* text, size_t size, const uint32_t* ends, size_t count, uint32_t* out);
+    // Pieces of text, the first from `start`; `size` bytes are readable at text.
+    uint32_t* look_up_pieces(const uint8_t* text, size_t size, uint32_t start, const uint32_t* ends, size_t count,
+                             uint32_t* out);
     void hash_batch(const uint8_t* text, size_t size, size_t batch);
     uint32_t* write_batch(const uint8_t* text, size_t size, size_t batch, uint32_t* out);
     // Enters the pieces of a batch that are not in the table yet, as far as they can be merged side by side.
@@ -114,8 +116,11 @@ private:
         ShortKey keys[kBatch];
         uint64_t hashes[kBatch];
         const ShortSlot* slots[kBatch];  // null: not in the table
-        uint32_t ends[kBatch + 1];       // ends[i] is where piece i starts
+        const uint32_t* ends;
+        uint32_t start;  // of the first piece
         uint16_t missing[kBatch];
+
+        uint32_t start_of(size_t i) const { return i ? ends[i - 1] : start; }
     };
 
     const Program& program_;

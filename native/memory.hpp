@@ -11,6 +11,22 @@
 
 namespace gristmill {
 
+constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kSmallestHuge = 256 << 10;  // bytes from which a huge page is asked for
+
+// Memory for free(), on huge pages when it is large; its content is undefined.
+inline void* allocate_large(size_t size) {
+    bool is_huge = size >= kSmallestHuge;
+    size_t alignment = is_huge ? kHugePage : 64;
+    size = (size + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, size);
+    if (!memory) throw std::bad_alloc();
+#if defined(__linux__)
+    if (is_huge) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+    return memory;
+}
+
 template <typename T>
 struct HugeAllocator {
     using value_type = T;
@@ -18,20 +34,7 @@ struct HugeAllocator {
     template <typename U>
     HugeAllocator(const HugeAllocator<U>&) {}  // NOLINT: allocators convert
 
-    static constexpr size_t kPage = 2 << 20, kSmallest = 256 << 10;
-
-    T* allocate(size_t count) {
-        size_t size = count * sizeof(T);
-        bool is_huge = size >= kSmallest;
-        size_t alignment = is_huge ? kPage : 64;
-        size = (size + alignment - 1) / alignment * alignment;
-        void* memory = std::aligned_alloc(alignment, size);
-        if (!memory) throw std::bad_alloc();
-#if defined(__linux__)
-        if (is_huge) madvise(memory, size, MADV_HUGEPAGE);
-#endif
-        return static_cast<T*>(memory);
-    }
+    T* allocate(size_t count) { return static_cast<T*>(allocate_large(count * sizeof(T))); }
     void deallocate(T* memory, size_t) { std::free(memory); }
     bool operator==(const HugeAllocator&) const { return true; }
 };

@@ -10,7 +10,7 @@ namespace gristmill {
 // Up to 15 bytes and their count in the last one.
 struct ShortKey {
     uint64_t low, high;
-    bool operator==(const ShortKey&) const = default;
+    bool operator==(const ShortKey& other) const { return ((low ^ other.low) | (high ^ other.high)) == 0; }
 
     static constexpr size_t kMaxBytes = 15;
     // A key that no bytes have.

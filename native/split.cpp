@@ -24,7 +24,7 @@ uint32_t* put(uint32_t* out, uint32_t entry, size_t at) {
     return out + (entry & 1);
 }
 
-constexpr size_t kMinLane = 512;  // bytes a lane should have before running several pays
+constexpr size_t kMinLane = 64;  // bytes a lane should have before running several pays
 }  // namespace
 
 // One place of the text being split: where it is, its config, and where its ends go.
@@ -78,34 +78,34 @@ inline void Transducer::step(const uint8_t* text, Lane& lane) const {
 
 // Takes all lanes through ASCII side by side, at most `steps` characters each: their table look-ups do not wait for
 // each other, and three lanes just fit the registers of x86-64. Returns the steps left when a lane is not at ASCII.
-template <int kLanes>
+template <size_t kCount>
 size_t Transducer::run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const {
     const uint16_t* table = table_.data();
-    size_t at[kLanes];
-    uint32_t* out[kLanes];
-    uint32_t entry[kLanes];
-    for (int i = 0; i < kLanes; ++i) at[i] = lanes[i].at, out[i] = lanes[i].out, entry[i] = lanes[i].entry;
+    size_t at[kCount];
+    uint32_t* out[kCount];
+    uint32_t entry[kCount];
+    for (size_t i = 0; i < kCount; ++i) at[i] = lanes[i].at, out[i] = lanes[i].out, entry[i] = lanes[i].entry;
     for (; steps; --steps) {
         unsigned any = 0;
-        for (int i = 0; i < kLanes; ++i) any |= text[at[i]];
+        for (size_t i = 0; i < kCount; ++i) any |= text[at[i]];
         if (any >= 0x80) break;
-        for (int i = 0; i < kLanes; ++i) {
+        for (size_t i = 0; i < kCount; ++i) {
             entry[i] = table[(entry[i] & 0xFF00) | text[at[i]]];
             out[i] = put(out[i], entry[i], at[i]);
             ++at[i];
         }
     }
-    for (int i = 0; i < kLanes; ++i) lanes[i].at = at[i], lanes[i].out = out[i], lanes[i].entry = entry[i];
+    for (size_t i = 0; i < kCount; ++i) lanes[i].at = at[i], lanes[i].out = out[i], lanes[i].entry = entry[i];
     return steps;
 }
 
-template <int kLanes>
+template <size_t kCount>
 void Transducer::run_lanes(const uint8_t* text, Lane* lanes) const {
     for (;;) {
         size_t room = SIZE_MAX;
-        for (int i = 0; i < kLanes; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
-        if (run_ascii<kLanes>(text, lanes, room) < 4) break;  // a character has at most 4 bytes
-        for (int i = 0; i < kLanes; ++i) step(text, lanes[i]);
+        for (size_t i = 0; i < kCount; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
+        if (run_ascii<kCount>(text, lanes, room) < 4) break;  // a character has at most 4 bytes
+        for (size_t i = 0; i < kCount; ++i) step(text, lanes[i]);
     }
 }
 
@@ -131,35 +131,27 @@ size_t Transducer::safe_cut(const uint8_t* text, size_t from, size_t end) const 
     return end;
 }
 
-size_t Transducer::split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const {
-    constexpr int kLanes = 3;
+Transducer::Pieces Transducer::split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const {
     size_t size = end - begin;
-    if (size == 0) return 0;
     Lane lanes[kLanes];
-    int count = 0;
+    Pieces pieces{};
     size_t at = begin;
-    uint32_t* out = ends;
-    int wanted = static_cast<int>(std::clamp<size_t>(size / kMinLane, 1, kLanes));
-    while (at < end && count < wanted) {
+    auto wanted = std::clamp<size_t>(size / kMinLane, 1, kLanes);
+    while (at < end && pieces.num_runs < wanted) {
         size_t cut = end;
-        if (count + 1 < wanted) cut = safe_cut(text, begin + size * static_cast<size_t>(count + 1) / wanted, end);
-        lanes[count++] = {at, cut, 0, out};
-        out += cut - at;  // a piece has at least one byte: lanes cannot meet
+        if (pieces.num_runs + 1 < wanted) cut = safe_cut(text, std::max(at, begin + size * (pieces.num_runs + 1) / wanted), end);
+        lanes[pieces.num_runs] = {at, cut, 0, ends};
+        pieces.runs[pieces.num_runs++] = {ends, 0};
+        ends += cut - at;  // a piece has at least one byte: lanes cannot meet
         at = cut;
     }
-    if (count == kLanes) run_lanes<kLanes>(text, lanes);
-    if (count != kLanes && count >= 2) run_lanes<2>(text, lanes);
-    size_t n = 0;
-    out = ends;
-    for (int i = 0; i < count; ++i) {
-        uint32_t* first = out;
-        out += lanes[i].end - (i ? lanes[i - 1].end : begin);
-        finish(text, lanes[i], to_text_end && i == count - 1);
-        size_t found = static_cast<size_t>(lanes[i].out - first);
-        if (first != ends + n) std::memmove(ends + n, first, found * sizeof(uint32_t));
-        n += found;
+    if (pieces.num_runs == kLanes) run_lanes<kLanes>(text, lanes);
+    if (pieces.num_runs > 1) run_lanes<2>(text, lanes + pieces.num_runs - 2);
+    for (size_t i = 0; i < pieces.num_runs; ++i) {
+        finish(text, lanes[i], to_text_end && lanes[i].end == end);
+        pieces.runs[i].count = static_cast<size_t>(lanes[i].out - pieces.runs[i].ends);
     }
-    return n;
+    return pieces;
 }
 
 void PlainSplitter::split(const uint8_t* text, size_t begin, size_t end, std::vector<Piece>& pieces) const {

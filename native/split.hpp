@@ -24,10 +24,19 @@ public:
     // Entry: next config << 8 | pops << 1 | push.
     Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned num_classes);
 
-    // Writes the ends of all pieces of text[begin, end) as offsets into text; returns how many. `begin` is the
-    // start of the text or a safe cut; `end` is the end of the text (to_text_end) or a safe cut.
-    // `ends` needs room for end - begin + 1 entries.
-    size_t split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const;
+    static constexpr size_t kLanes = 3;
+    // Piece ends as offsets into a text, in up to kLanes runs that follow one another.
+    struct Run {
+        const uint32_t* ends;
+        size_t count;
+    };
+    struct Pieces {
+        Run runs[kLanes];
+        size_t num_runs;
+    };
+    // The pieces of text[begin, end), their ends written to `ends`, which needs room for end - begin of them. `begin` is
+    // the start of the text or a safe cut; `end` is the end of the text (to_text_end) or a safe cut.
+    Pieces split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const;
 
     // A position q in (begin, end] such that a piece certainly ends there and splitting may start afresh at q,
     // the first one at or after `from`; `end` if there is none before.
@@ -37,9 +46,9 @@ private:
     struct Lane;
     void step(const uint8_t* text, Lane& lane) const;
     unsigned column(const uint8_t* p, unsigned& length) const;
-    template <int kLanes>
+    template <size_t kCount>
     size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
-    template <int kLanes>
+    template <size_t kCount>
     void run_lanes(const uint8_t* text, Lane* lanes) const;
     void finish(const uint8_t* text, Lane& lane, bool to_text_end) const;
 

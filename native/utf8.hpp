@@ -61,11 +61,11 @@ inline size_t utf8_first_invalid(const uint8_t* text, size_t size) {
     auto tail = [](uint8_t b) { return (b & 0xC0) == 0x80; };
     size_t i = 0;
     while (i < size) {
-        if (i + 8 <= size) {
-            uint64_t word;
-            std::memcpy(&word, text + i, 8);
-            if ((word & 0x8080808080808080ull) == 0) {
-                i += 8;
+        if (i + 32 <= size) {
+            uint64_t words[4];
+            std::memcpy(words, text + i, 32);
+            if (((words[0] | words[1] | words[2] | words[3]) & 0x8080808080808080ull) == 0) {
+                i += 32;
                 continue;
             }
         }

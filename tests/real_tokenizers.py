@@ -57,7 +57,12 @@ def rank_json(name: str, pattern: str, *, ignore_merges: bool = False, normalize
         for at in range(1, len(token))
         if token[:at] in ranks and token[at:] in ranks
     ]
-    split = {"type": "Split", "pattern": {"Regex": PATTERNS[pattern]}, "behavior": "Isolated", "invert": False}
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": PATTERNS[pattern]},
+        "behavior": "Isolated",
+        "invert": False,
+    }
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     first = max(ranks.values()) + 1
     return {

@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 import tiktoken
 import tokenizers
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import normalizers
 
 import gristmill
 import made_tokenizers as made

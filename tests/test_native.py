@@ -1,10 +1,11 @@
-"""The native engine against its slow twins: whatever the threads, the batches, the cache or where the text lies."""
+"""The native engine against its slow twins: whatever the threads, the batches, the cache, the memory."""
 
 import ctypes
 import json
 import mmap
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -132,7 +133,10 @@ MODELS = {
     "scores": (lambda: score_model(num_scores=1000, seed=4), "abcé水🙂 x"),
     "few scores": (lambda: score_model(num_scores=3, seed=5), "abcé水🙂 x"),
     "one score": (lambda: score_model(num_scores=1, seed=6), "abc é水🙂x"),
-    "cl100k": (lambda: _native.compile_ranks(real.real_ranks("cl100k"), 0), "the quick 犬をüé🙂\n  \t123.,'s"),
+    "cl100k": (
+        lambda: _native.compile_ranks(real.real_ranks("cl100k"), 0),
+        "the quick 犬をüé🙂\n  \t123.,'s",
+    ),
 }
 
 
@@ -143,7 +147,9 @@ def test_every_way_to_merge_gives_the_same_tokens(name):
     chance = random.Random(name)
     sizes = [*range(40), *(chance.choice([3, 8, 15, 16, 17, 31, 32, 33, 64, 200]) for _ in range(1500))]
     for size in sizes:
-        text = chance.randbytes(size) if alphabet is None else "".join(chance.choices(alphabet, k=size)).encode()
+        text = (
+            chance.randbytes(size) if alphabet is None else "".join(chance.choices(alphabet, k=size)).encode()
+        )
         assert model.merge_fast(text) == model.merge_slowly(text), text
 
 
@@ -218,6 +224,14 @@ def test_the_default_cache_keeps_a_thread_under_200_megabytes():
     assert engine.state_bytes <= 200 * MEGABYTE
 
 
+@pytest.mark.xfail(strict=True, reason="work space for a long piece is kept with the encoder")
+def test_what_one_huge_document_needed_is_given_back():
+    engine = NativeEngine(SPECS["byte level"](), cache_bytes=1)
+    encode(engine, [" " * 4_000_000])
+    encode(engine, ["small"])
+    assert engine.state_bytes <= 4 * MEGABYTE
+
+
 def test_many_callers_at_once_get_the_same_ids(spec):
     engine = NativeEngine(spec, cache_bytes=1)
     texts = documents()[-600:]
@@ -238,25 +252,26 @@ def test_many_callers_at_once_get_the_same_ids(spec):
 
 
 def test_other_python_threads_run_while_it_encodes(byte_level):
-    # One call of some tenths of a second: were the lock held, the counter would stand still from start to end.
     buffer, offsets = flatten_texts([random_words(600_000, seed=5)])
-    started, ended = threading.Event(), threading.Event()
-    counts = []
+    is_over = threading.Event()
+    gaps = []
 
-    def count():
-        started.wait()
-        number = 0
-        while not ended.is_set():
-            number += 1
-        counts.append(number)
+    def watch():
+        last = time.perf_counter()
+        while not is_over.is_set():
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
 
-    counter = threading.Thread(target=count)
-    counter.start()
-    started.set()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    start = time.perf_counter()
     byte_level.encode_batch(buffer, offsets, special_tokens="text", num_threads=1)
-    ended.set()
-    counter.join()
-    assert counts[0] > 1000
+    took_s = time.perf_counter() - start
+    is_over.set()
+    watcher.join()
+    # Were the lock held, the watcher would stand still from start to end.
+    assert max(gaps) < took_s / 2
 
 
 # Hard documents
@@ -362,15 +377,42 @@ def test_decoding_a_special_token_gives_its_text(byte_level):
 
 
 def encode_list(engine, texts, *, errors):
-    ids, ends = engine.encode_list(texts, special_tokens="text", replace_invalid=errors == "replace", num_threads=2)
+    ids, ends = engine.encode_list(
+        texts, special_tokens="text", replace_invalid=errors == "replace", num_threads=2
+    )
     return [part.tolist() for part in np.split(ids, ends[1:-1])]
 
 
 def broken_bytes(count, *, seed):
     """Bytes that are nearly UTF-8."""
     chance = random.Random(seed)
-    leads = [b"\xc3", b"\xe0", b"\xe6", b"\xed", b"\xef", b"\xf0", b"\xf4", b"\xf5", b"\xc0", b"\xff", b"\x80", b"\xbf"]
-    tails = [b"\x80", b"\x8f", b"\x90", b"\x9f", b"\xa0", b"\xbf", b"a", b" ", "é".encode(), "水".encode(), "🙂".encode()]
+    leads = [
+        b"\xc3",
+        b"\xe0",
+        b"\xe6",
+        b"\xed",
+        b"\xef",
+        b"\xf0",
+        b"\xf4",
+        b"\xf5",
+        b"\xc0",
+        b"\xff",
+        b"\x80",
+        b"\xbf",
+    ]
+    tails = [
+        b"\x80",
+        b"\x8f",
+        b"\x90",
+        b"\x9f",
+        b"\xa0",
+        b"\xbf",
+        b"a",
+        b" ",
+        "é".encode(),
+        "水".encode(),
+        "🙂".encode(),
+    ]
     return [b"".join(chance.choices(leads + tails * 2, k=chance.randint(1, 12))) for _ in range(count)]
 
 

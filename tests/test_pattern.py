@@ -1,7 +1,5 @@
 """Compiled split patterns against the real engines: Oniguruma in tokenizers, fancy-regex in tiktoken."""
 
-# ruff: noqa: RUF001
-
 import importlib.util
 import itertools
 import json

@@ -1,5 +1,6 @@
 // Tokenizers small enough to be written by hand, with every path of the big ones in them. For tests and fuzz targets.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -155,12 +156,13 @@ inline Split backtracking_split() {
 }
 
 // Letters, digits and _ are words; the ASCII spaces and U+3000 are white space.
-inline ClassTable word_classes() {
-    return classes_by([](uint32_t c) -> uint8_t {
+inline const ClassTable& word_classes() {
+    static const ClassTable kClasses = classes_by([](uint32_t c) -> uint8_t {
         if (c == ' ' || (c >= '\t' && c <= '\r') || c == 0x3000) return 2;
         bool is_word = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c >= 0xC0;
         return is_word ? 1 : 0;
     });
+    return kClasses;
 }
 
 // Every kind of flag, and contents that are parts of one another.
@@ -175,22 +177,90 @@ inline std::vector<AddedToken> added_tokens() {
     return tokens;
 }
 
+// An added token in a text, with the white space it takes.
+struct Found {
+    size_t begin, end;
+    uint32_t id;
+    bool operator==(const Found&) const = default;
+};
+
+inline std::vector<Found> find_fast(const AddedTokens& tokens, std::string_view text, SpecialPolicy policy) {
+    std::vector<Found> all;
+    if (tokens.is_idle(policy)) return all;
+    size_t from = 0, taken = 0;
+    AddedTokens::Match match;
+    while (tokens.next(text, from, taken, policy, match)) {
+        all.push_back({match.begin, match.end, match.token->id});
+        taken = match.end;
+    }
+    return all;
+}
+
+// Every token tried at every place, the longest first.
+inline std::vector<Found> find_slowly(const std::vector<AddedToken>& tokens, std::string_view text, SpecialPolicy policy) {
+    const ClassTable& classes = word_classes();
+    const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+    auto class_at = [&](size_t at, size_t& size) {
+        unsigned length;
+        unsigned cls = classes.of(utf8_decode(bytes + at, length));
+        size = length;
+        return cls;
+    };
+    auto start_before = [&](size_t at) {
+        do --at;
+        while (at > 0 && (text[at] & 0xC0) == 0x80);
+        return at;
+    };
+    std::vector<Found> all;
+    size_t taken = 0, size;
+    for (size_t at = 0; at < text.size();) {
+        const AddedToken* best = nullptr;
+        for (const AddedToken& token : tokens) {
+            bool is_longer = !best || token.content.size() > best->content.size();
+            if (is_longer && text.substr(at).starts_with(token.content)) best = &token;
+        }
+        if (!best) {
+            ++at;
+            continue;
+        }
+        size_t begin = at, end = at + best->content.size();
+        at = end;
+        if (best->special && policy == SpecialPolicy::text) continue;
+        if (best->single_word && begin > 0 && class_at(start_before(begin), size) == 1) continue;
+        if (best->single_word && end < text.size() && class_at(end, size) == 1) continue;
+        while (best->strip_left && begin > taken && class_at(start_before(begin), size) == 2) begin = start_before(begin);
+        if (best->strip_left) begin = std::max(begin, taken);
+        while (best->strip_right && end < text.size() && class_at(end, size) == 2) end += size;
+        all.push_back({begin, end, best->id});
+        taken = end;
+    }
+    return all;
+}
+
 enum class Kind { bytes, whole_first, chain, characters, tied };
 constexpr Kind kKinds[] = {Kind::bytes, Kind::whole_first, Kind::chain, Kind::characters, Kind::tied};
 
+inline std::shared_ptr<const Model> model_of(Kind kind) {
+    static const std::shared_ptr<const Model> kModels[] = {
+        std::make_shared<Model>(byte_model(false)), std::make_shared<Model>(byte_model(true)),
+        std::make_shared<Model>(byte_model(false)), std::make_shared<Model>(character_model(1000)),
+        std::make_shared<Model>(character_model(2))};
+    return kModels[static_cast<size_t>(kind)];
+}
+
+inline bool is_characters(Kind kind) { return kind == Kind::characters || kind == Kind::tied; }
+
 // A whole tokenizer of each kind.
 inline Program program(Kind kind, std::vector<AddedToken> tokens) {
+    static const Split kSplit = word_split();
     Program program;
-    bool is_characters = kind == Kind::characters || kind == Kind::tied;
-    program.model = std::make_shared<Model>(is_characters ? character_model(kind == Kind::tied ? 2 : 1000)
-                                                          : byte_model(kind == Kind::whole_first));
-    Split split = word_split();
+    program.model = model_of(kind);
     if (kind == Kind::chain) {
-        program.chain.push_back(std::move(split.slow));
-    } else if (is_characters) {
+        program.chain.push_back(kSplit.slow);
+    } else if (is_characters(kind)) {
         program.transducer = word_transducer(*program.model);
     } else {
-        program.transducer = std::make_unique<Transducer>(std::move(split.fast));
+        program.transducer = std::make_unique<Transducer>(kSplit.fast);
     }
     program.raw_tokens = std::make_unique<AddedTokens>(std::move(tokens), word_classes());
     program.normalized_tokens = std::make_unique<AddedTokens>(std::vector<AddedToken>{}, word_classes());
@@ -200,7 +270,7 @@ inline Program program(Kind kind, std::vector<AddedToken> tokens) {
 // The ids of text without added tokens, by the slow twins alone.
 inline void encode_slowly(const Program& program, Kind kind, std::string_view text, std::vector<uint32_t>& out) {
     const Model& model = *program.model;
-    if (kind == Kind::characters || kind == Kind::tied) {  // no pre-tokenizer: all of it is one piece
+    if (is_characters(kind)) {  // no pre-tokenizer: all of it is one piece
         merge_slowly(model, text, out);
         return;
     }
