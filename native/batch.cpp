@@ -86,6 +86,7 @@ public:
         if (!encoder_) encoder_ = std::make_unique<Encoder>(engine.program_, engine.cache_bytes_);
     }
     ~Lease() {
+        encoder_->shrink();
         std::lock_guard lock(engine_.mutex_);
         engine_.idle_.push_back(std::move(encoder_));
     }

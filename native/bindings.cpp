@@ -357,6 +357,9 @@ NB_MODULE(_native, m) {
     nb::class_<Engine>(m, "Engine")
         .def("__init__", [](Engine* self, Build& build, size_t cache_bytes) {
             build.program.raw_tokens = std::make_unique<AddedTokens>(std::move(build.raw), build.word_class);
+            if (build.program.spaces_as_marks) {  // in normalised text a space is a mark, and a mark is no white space
+                build.word_class.stage2[build.word_class.stage1[0] * 256u + ' '] = 0;
+            }
             build.program.normalized_tokens = std::make_unique<AddedTokens>(std::move(build.normalized), build.word_class);
             new (self) Engine(std::move(build.program), cache_bytes);
         }, "build"_a, "cache_bytes"_a)

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <type_traits>
 
 #include "utf8.hpp"
 
@@ -100,6 +101,22 @@ size_t Encoder::memory_bytes() const {
     size_t pieces = chain_pieces_[0].capacity() + chain_pieces_[1].capacity();
     return pieces_.memory_bytes() + words * sizeof(uint32_t) + pieces * sizeof(PlainSplitter::Piece) +
            normalized_.capacity() + prefixed_.capacity();
+}
+
+void Encoder::shrink() {
+    constexpr size_t kKept = 1 << 20;  // entries
+    auto release = [](auto& buffer) {
+        if (buffer.capacity() > kKept) std::remove_reference_t<decltype(buffer)>().swap(buffer);
+    };
+    release(ends_);
+    release(scratch_.ids);
+    release(scratch_.next);
+    release(scratch_.previous);
+    release(long_ids_);
+    release(chain_pieces_[0]);
+    release(chain_pieces_[1]);
+    release(normalized_);
+    release(prefixed_);
 }
 
 void Encoder::encode(std::string_view document, SpecialPolicy policy, IdBuffer& out) {

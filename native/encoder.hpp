@@ -73,6 +73,8 @@ public:
     void encode(std::string_view document, SpecialPolicy policy, IdBuffer& out);
 
     size_t memory_bytes() const;
+    // Gives back what a huge document needed.
+    void shrink();
 
 private:
     // A stretch without raw added tokens: normalise, look for normalised added tokens, split, look up.

@@ -252,14 +252,7 @@ def adversarial_with(parts):
     return [*adversarial.TEXTS, *shown, *joined, "".join(shown), " ".join(shown), "  ".join(shown)]
 
 
-PENDING = {"llama2, all flags": "normalized tokens that strip: spaces are marks by then, and not stripped"}
-
-
-def marks(name):
-    return [pytest.mark.xfail(strict=True, reason=PENDING[name])] if name in PENDING else []
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in MADE])
+@pytest.mark.parametrize("name", MADE)
 def test_a_made_tokenizer_gives_the_references_ids(name, tmp_path):
     reference = HuggingFace(MADE[name])
     native = native_of(reference, tmp_path)

@@ -113,6 +113,7 @@ def _build(spec: TokenizerSpec) -> Any:
         build.set_prefix(spec.prefix.where, spec.prefix.unless_present, spec.prefix.stage == "normalizer")
     _set_splits(build, spec)
     build.set_word_class(*_word_class())
+    _require_apart(spec)
     for token in spec.added_tokens:
         build.add_token(
             token.id,
@@ -202,6 +203,16 @@ def _require_same_class(compiled: CompiledSplits) -> None:
             raise UnsupportedTokenizerError(
                 f"it replaces spaces by {SPACE_MARK} and then splits by a pattern that tells them apart"
             )
+
+
+def _require_apart(spec: TokenizerSpec) -> None:
+    """White space that an added token takes must not be another's text: `tokenizers` fails on that."""
+    if any(token.rstrip for token in spec.added_tokens):
+        for token in spec.added_tokens:
+            if token.content[:1].isspace():
+                raise UnsupportedTokenizerError(
+                    f"an added token takes the white space after it, and {token.content!r} begins with some"
+                )
 
 
 def _as_looked_for(content: str, spec: TokenizerSpec) -> str:

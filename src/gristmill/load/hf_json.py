@@ -7,6 +7,7 @@ text gets.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
 from operator import methodcaller
 from typing import Any
@@ -61,12 +62,12 @@ class _File(msgspec.Struct, frozen=True):
 def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str] | None = None) -> Loaded:
     """Load the content of a tokenizer.json; `roles` names the bos, eos and pad tokens where something else
     knows them."""
-    _require_utf8(content, source)
     file = decode_json(content, _File, source=source)
     model = _checked(file.model, source)
     vocab = _vocabulary(model, source)
     check_vocabulary(vocab, source=source)
     added = _resolve_added(file.added_tokens, vocab, source)
+    _require_utf8(content, source)
     sections = [_section(raw, source) for raw in (file.normalizer, file.pre_tokenizer)]
     spec, why_not = None, None
     try:
@@ -101,11 +102,15 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
 
 
 def _require_utf8(content: bytes, source: str) -> None:
-    # The JSON reader passes over strings it has no use for, the reference library does not.
+    # The JSON reader passes over strings it has no use for, the reference library does not. In parts, because
+    # a whole large file as a string needs memory.
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        content.decode()
+        for start in range(0, len(content), 1 << 20):
+            decoder.decode(content[start : start + (1 << 20)])
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise TokenizerFormatError(f"{source}: is not UTF-8 at byte {error.start:,}") from error
+        raise TokenizerFormatError(f"{source}: is not UTF-8: {error.reason}") from error
 
 
 def _checked(model: _Model, source: str) -> _Model:
