@@ -20,7 +20,6 @@ constexpr std::string_view kMark = "\xE2\x96\x81";
 bool is_cut_first(std::string_view piece) {
     return static_cast<uint8_t>(piece[0]) >= 0xE0 || (piece.size() > 1 && static_cast<uint8_t>(piece[1]) >= 0xE0);
 }
-bool is_tail(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
 
@@ -395,15 +394,16 @@ uint32_t* Encoder::encode_long(std::string_view piece, size_t readable, uint64_t
 // First where the parts end, hashing and prefetching each; then the parts.
 uint32_t* Encoder::encode_by_cuts(std::string_view piece, size_t readable, uint32_t* out) {
     const uint8_t* bytes = bytes_of(piece);
-    size_t at = 1, done = 0;
+    size_t at = utf8_length(bytes[0]), done = 0;  // cuts between characters are enough
     while (done < piece.size()) {
         Part parts[kParts];
         size_t count = 0, start = done;
-        for (; count < kParts && start < piece.size(); ++at) {
-            bool is_end = at == piece.size();
-            if (!is_end && (is_tail(piece[at]) || model_.cover().may_cover(bytes, piece.size(), at))) continue;
-            parts[count++] = part_of(piece.substr(start, at - start), readable - start);
-            start = at;
+        while (count < kParts && start < piece.size()) {
+            if (at >= piece.size() || !model_.cover().may_cover(bytes, piece.size(), at)) {
+                parts[count++] = part_of(piece.substr(start, at - start), readable - start);
+                start = at;
+            }
+            if (at < piece.size()) at += utf8_length(bytes[at]);
         }
         if (done == 0 && count == 1 && start == piece.size()) return merge(piece, out);  // no cut
         for (size_t i = 0; i < count; ++i) out = encode_part(parts[i], out);

@@ -5,7 +5,7 @@
 namespace gristmill {
 
 namespace {
-constexpr size_t kFirstSlots = 1 << 12;
+constexpr size_t kFirstSlots = 1 << 14;
 unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
 }  // namespace
 
@@ -64,7 +64,8 @@ void PieceTable::grow_short() {
         forget_short();
         return;
     }
-    HugeVector<ShortSlot> old(std::min(slots_.size() * 2, max_short_slots_));
+    size_t factor = slots_.size() < kFirstSlots << 3 ? 4 : 2;  // moving is dear, and so is a table too large for L3
+    HugeVector<ShortSlot> old(std::min(slots_.size() * factor, max_short_slots_));
     old.swap(slots_);
     shift_ = shift_for(slots_.size() / 2);
     num_short_ = 0;

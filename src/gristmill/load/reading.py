@@ -11,7 +11,7 @@ import msgspec
 
 from gristmill.errors import TokenizerFormatError
 
-MAX_FILE_BYTES = 128 << 20
+MAX_FILE_BYTES = 80 << 20
 """The largest tokenizer.json in use has 35 MB. A string of JSON can need four times its bytes as a Python
 one, so this also keeps one absurd token under a gigabyte."""
 MAX_JSON_STRINGS = 3_000_000
