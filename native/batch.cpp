@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "utf8.hpp"
@@ -13,7 +14,6 @@ namespace gristmill {
 namespace {
 
 constexpr size_t kRangeBytes = 1 << 20;   // text a thread takes at a time
-constexpr size_t kLargest = 0xFFFFFF00u;  // offsets inside a document are 32 bits
 
 struct Range {
     size_t begin, end, num_bytes;
@@ -64,7 +64,11 @@ void run_threads(unsigned count, const Work& work) {
         }
     };
     std::vector<std::jthread> threads;
-    for (unsigned i = 1; i < count; ++i) threads.emplace_back(guarded);
+    try {
+        for (unsigned i = 1; i < count; ++i) threads.emplace_back(guarded);
+    } catch (const std::system_error&) {
+        // No more threads to be had: those there are do the work.
+    }
     guarded();
     threads.clear();
     if (failure) std::rethrow_exception(failure);
@@ -83,9 +87,13 @@ public:
                 engine.idle_.pop_back();
             }
         }
-        if (!encoder_) encoder_ = std::make_unique<Encoder>(engine.program_, engine.cache_bytes_);
+        if (encoder_) return;
+        encoder_ = std::make_unique<Encoder>(engine.program_, engine.cache_bytes_);
+        std::lock_guard lock(engine.mutex_);
+        engine.idle_.reserve(++engine.num_encoders_);  // so that giving back cannot fail
     }
     ~Lease() {
+        if (std::uncaught_exceptions()) return;  // in what state it is, nobody knows
         encoder_->shrink();
         std::lock_guard lock(engine_.mutex_);
         engine_.idle_.push_back(std::move(encoder_));
@@ -131,13 +139,14 @@ void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documen
             replace_invalid(documents[i], replaced);
             text = replaced;
         }
-        if (text.size() > kLargest) {
+        if (options.count_only) ids.clear();
+        size_t before = ids.size();
+        try {
+            encoder.encode(text, options.special, ids);
+        } catch (const TextTooLarge&) {
             error = {DocumentError::Kind::too_large, i, 0};
             return;
         }
-        if (options.count_only) ids.clear();
-        size_t before = ids.size();
-        encoder.encode(text, options.special, ids);
         sizes[i] = static_cast<int64_t>(ids.size() - before);
     }
 }

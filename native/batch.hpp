@@ -55,6 +55,7 @@ private:
     size_t cache_bytes_;
     std::unordered_map<uint32_t, std::string_view> added_;  // by id
     std::mutex mutex_;
+    size_t num_encoders_ = 0;                     // ever made
     std::vector<std::unique_ptr<Encoder>> idle_;  // kept with what they remember
 };
 

@@ -85,7 +85,7 @@ std::shared_ptr<Model> compile_ranks(nb::dict ranks, uint32_t id_offset) {
     return std::make_shared<Model>(from_ranks(input, order));
 }
 
-// Pieces with distinct ranks, best first, and the ids of <0x00>..<0xFF>.
+// Pieces and their ranks, best first (equal ones go left to right), and the ids of <0x00>..<0xFF>.
 std::shared_ptr<Model> compile_scores(nb::list pieces, const std::vector<uint32_t>& ids, const std::vector<uint32_t>& ranks,
                                       const std::vector<uint32_t>& byte_ids) {
     VocabularyInput input;
@@ -98,8 +98,11 @@ std::shared_ptr<Model> compile_scores(nb::list pieces, const std::vector<uint32_
     return std::make_shared<Model>(from_ranks(input, ranks, byte_ids));
 }
 
-ClassTable class_table(const Table<uint16_t>& stage1, const Table<uint8_t>& stage2) {
+ClassTable class_table(const Table<uint16_t>& stage1, const Table<uint8_t>& stage2, unsigned num_classes) {
     ClassTable table{to_vector(stage1), to_vector(stage2)};
+    for (uint8_t cls : table.stage2) {
+        if (cls >= num_classes) throw ModelError("a class table has a class past its last");
+    }
     if (table.stage1.size() != 0x1100) throw ModelError("a class table needs 0x1100 blocks");
     for (uint16_t block : table.stage1) {
         if ((block + 1u) * 256 > table.stage2.size()) throw ModelError("a class table points past its end");
@@ -134,7 +137,7 @@ public:
         for (size_t i = 0; i + 1 < offsets.size(); ++i) {
             int64_t begin = offsets.data()[i], end = offsets.data()[i + 1];
             if (begin < 0 || end < begin || static_cast<size_t>(end) > buffer.size()) {
-                throw nb::value_error("offsets must rise from 0 and stay inside the buffer");
+                throw nb::value_error("offsets must not fall and must stay inside the buffer");
             }
             documents.push_back({buffer.data() + begin, static_cast<size_t>(end - begin), is_checked});
         }
@@ -332,7 +335,7 @@ NB_MODULE(_native, m) {
                                     before_normalized_tokens};
         })
         .def("set_word_class", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2) {
-            build.word_class = class_table(stage1, stage2);
+            build.word_class = class_table(stage1, stage2, 4);
         })
         .def("set_transducer", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2, Table<uint16_t> table,
                                   unsigned num_classes) {
@@ -341,12 +344,20 @@ NB_MODULE(_native, m) {
                 if ((table.data()[i] >> 8) * size_t{256} >= table.size()) throw nb::value_error("transducer points past its end");
             }
             build.program.transducer =
-                std::make_unique<Transducer>(class_table(stage1, stage2), to_vector(table), num_classes);
+                std::make_unique<Transducer>(class_table(stage1, stage2, num_classes), to_vector(table), num_classes);
         })
         .def("set_word_transducer", [](Build& build) { build.program.transducer = word_transducer(*build.program.model); })
         .def("add_splitter", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2, Table<uint16_t> next_state,
                                 Table<uint8_t> match, unsigned num_classes, bool keep_matches, bool keep_gaps) {
-            build.program.chain.push_back({class_table(stage1, stage2), num_classes, to_vector(next_state), to_vector(match),
+            size_t width = num_classes + 1;
+            if (next_state.size() == 0 || next_state.size() != match.size() || next_state.size() % width) {
+                throw nb::value_error("bad splitter table");
+            }
+            for (size_t i = 0; i < next_state.size(); ++i) {
+                uint16_t next = next_state.data()[i];
+                if (next != 0xFFFF && next * width >= next_state.size()) throw nb::value_error("splitter points past its end");
+            }
+            build.program.chain.push_back({class_table(stage1, stage2, num_classes), num_classes, to_vector(next_state), to_vector(match),
                                            keep_matches, keep_gaps});
         })
         .def("add_token", [](Build& build, uint32_t id, const std::string& content, bool special, bool normalized,
@@ -356,6 +367,7 @@ NB_MODULE(_native, m) {
 
     nb::class_<Engine>(m, "Engine")
         .def("__init__", [](Engine* self, Build& build, size_t cache_bytes) {
+            if (!build.program.model || build.word_class.stage1.empty()) throw nb::value_error("the build has no model or is used up");
             build.program.raw_tokens = std::make_unique<AddedTokens>(std::move(build.raw), build.word_class);
             if (build.program.spaces_as_marks) {  // in normalised text a space is a mark, and a mark is no white space
                 build.word_class.stage2[build.word_class.stage1[0] * 256u + ' '] = 0;

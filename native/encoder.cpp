@@ -12,6 +12,7 @@
 namespace gristmill {
 
 namespace {
+constexpr size_t kLargest = 0xFFFFFF00u;
 constexpr size_t kBlock = 8192;            // bytes split at a time: their ends stay in L1
 constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
 constexpr std::string_view kMark = "\xE2\x96\x81";
@@ -22,33 +23,6 @@ bool is_cut_first(std::string_view piece) {
 }
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
-
-IdBuffer::~IdBuffer() { std::free(data_); }
-
-void IdBuffer::swap(IdBuffer& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    std::swap(capacity_, other.capacity_);
-}
-
-uint32_t* IdBuffer::reserve(size_t count) {
-    if (size_ + count > capacity_) {
-        size_t wanted = std::max(size_ + count, capacity_ + capacity_ / 2);
-        auto* grown = static_cast<uint32_t*>(allocate_large(wanted * sizeof(uint32_t)));
-        if (size_) std::memcpy(grown, data_, size_ * sizeof(uint32_t));
-        std::free(data_);
-        data_ = grown;
-        capacity_ = wanted;
-    }
-    return data_ + size_;
-}
-
-uint32_t* IdBuffer::release() {
-    uint32_t* data = data_;
-    data_ = nullptr;
-    size_ = capacity_ = 0;
-    return data;
-}
 
 std::unique_ptr<Transducer> word_transducer(const Model& model) {
     constexpr unsigned kOther = 128;  // column of every character that is not ASCII
@@ -183,6 +157,7 @@ void Encoder::encode_raw_stretch(std::string_view text, bool is_first, SpecialPo
 }
 
 void Encoder::encode_stretch(std::string_view text, bool is_first, IdBuffer& out) {
+    if (text.size() > kLargest) throw TextTooLarge();
     const Prefix& prefix = program_.prefix;
     if (!prefix.before_normalized_tokens && prefix.where != Prefix::Where::nowhere &&
         (prefix.where == Prefix::Where::always || is_first) && !(prefix.unless_present && text[0] == ' ')) {
@@ -265,11 +240,11 @@ void Encoder::hash_batch(const uint8_t* text, size_t size, size_t batch) {
             batch_.keys[i] = ShortKey::never();
             batch_.hashes[i] = 0;
             if (length <= kLongestRemembered) {
-                batch_.hashes[i] = PieceTable::hash_long({reinterpret_cast<const char*>(text) + start, length});
+                batch_.hashes[i] = hash_bytes({reinterpret_cast<const char*>(text) + start, length});
                 pieces_.prefetch_long(batch_.hashes[i]);
             }
         } else {
-            batch_.keys[i] = start + 16 <= size ? ShortKey::load(text + start, length) : ShortKey::load_safely(text + start, length);
+            batch_.keys[i] = size_t{start} + 16 <= size ? ShortKey::load(text + start, length) : ShortKey::load_safely(text + start, length);
             batch_.hashes[i] = batch_.keys[i].hash();
             __builtin_prefetch(pieces_.home(batch_.hashes[i]));
         }

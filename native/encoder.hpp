@@ -1,12 +1,14 @@
 // Documents -> ids. `Program` is a compiled tokenizer, shared and constant; `Encoder` is one thread's state.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "added_tokens.hpp"
+#include "id_buffer.hpp"
 #include "merge.hpp"
 #include "model.hpp"
 #include "normalize.hpp"
@@ -22,6 +24,9 @@ struct Prefix {
     bool before_normalized_tokens = false;  // before or after added tokens are looked for in normalised text
 };
 
+// A text of 4 GB or more, as given or once normalised: offsets inside a document are 32 bits.
+struct TextTooLarge : std::exception {};
+
 struct Program {
     std::shared_ptr<const Model> model;
     Form form = Form::none;
@@ -35,35 +40,6 @@ struct Program {
 // Cuts text where two neighbouring characters stand side by side in no token, at least one of them not a letter or
 // digit: exact for a model without pre-tokenizer (coverage cuts), and it makes words of running text.
 std::unique_ptr<Transducer> word_transducer(const Model& model);
-
-// A growing array of ids; memory is not touched before it is written.
-class IdBuffer {
-public:
-    IdBuffer() = default;
-    IdBuffer(IdBuffer&& other) noexcept { swap(other); }
-    IdBuffer& operator=(IdBuffer&& other) noexcept {
-        swap(other);
-        return *this;
-    }
-    ~IdBuffer();
-    void swap(IdBuffer& other) noexcept;
-    // Room for `count` more; returns where they go. `commit` says how far was written.
-    uint32_t* reserve(size_t count);
-    void commit(const uint32_t* end) { size_ = static_cast<size_t>(end - data_); }
-    void push(uint32_t id) {
-        *reserve(1) = id;
-        ++size_;
-    }
-    void clear() { size_ = 0; }
-    size_t size() const { return size_; }
-    const uint32_t* data() const { return data_; }
-    // Gives the memory away (to be freed with free()).
-    uint32_t* release();
-
-private:
-    uint32_t* data_ = nullptr;
-    size_t size_ = 0, capacity_ = 0;
-};
 
 class Encoder {
 public:

@@ -30,7 +30,7 @@ size_t write_symbols(const Model& model, std::string_view text, uint32_t* ids) {
     for (size_t at = 0; at < text.size();) {
         auto lead = static_cast<uint8_t>(text[at]);
         size_t length = std::min<size_t>(utf8_length(lead), text.size() - at);
-        uint32_t id = lead < 0x80 ? model.ascii_id(lead) : model.character_id(text.substr(at, length));
+        uint32_t id = lead < 0x80 ? model.ascii_id(lead) : model.find_token(text.substr(at, length));
         if (id != kNoId) {
             ids[n++] = id;
         } else {

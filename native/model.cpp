@@ -10,20 +10,6 @@ namespace gristmill {
 
 namespace {
 
-uint64_t hash_bytes(std::string_view bytes) {
-    uint64_t h = bytes.size() * 0x9E3779B97F4A7C15ull;
-    size_t i = 0;
-    for (; i + 8 <= bytes.size(); i += 8) {
-        uint64_t word;
-        std::memcpy(&word, bytes.data() + i, 8);
-        h = std::rotl((h ^ word) * 0xD6E8FEB86659FD93ull, 29);
-    }
-    uint64_t word = 0;
-    if (i < bytes.size()) std::memcpy(&word, bytes.data() + i, bytes.size() - i);
-    h = (h ^ word) * 0xD6E8FEB86659FD93ull;
-    return h ^ h >> 32;
-}
-
 uint32_t bytes_before(const uint8_t* at, size_t available) {
     uint32_t value = 0;
     for (size_t i = 1; i <= std::min<size_t>(available, 3); ++i) value |= uint32_t{*(at - i)} << 8 * (3 - i);
@@ -65,7 +51,7 @@ void TokenTable::build(std::span<const std::string_view> tokens) {
     mask_ = size - 1;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
         if (tokens[id].empty()) continue;
-        size_t i = hash_bytes(tokens[id]) & mask_;
+        size_t i = (hash_bytes(tokens[id]) >> 32) & mask_;
         while (slots_[i] != kNoId) {
             if (tokens[slots_[i]] == tokens[id]) {
                 throw ModelError("two ids (" + std::to_string(slots_[i]) + ", " + std::to_string(id) +
@@ -78,7 +64,7 @@ void TokenTable::build(std::span<const std::string_view> tokens) {
 }
 
 uint32_t TokenTable::find(std::string_view bytes) const {
-    for (size_t i = hash_bytes(bytes) & mask_;; i = (i + 1) & mask_) {
+    for (size_t i = (hash_bytes(bytes) >> 32) & mask_;; i = (i + 1) & mask_) {
         uint32_t id = slots_[i];
         if (id == kNoId || tokens_[id] == bytes) return id;
     }

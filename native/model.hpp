@@ -218,6 +218,8 @@ struct ModelInput {
 class Model {
 public:
     explicit Model(ModelInput input);
+    Model(Model&&) = default;  // tables hold views of other members' memory, which moves along
+    Model(const Model&) = delete;
 
     Symbols symbols() const { return symbols_; }
     bool whole_piece_first() const { return whole_piece_first_; }
@@ -234,7 +236,6 @@ public:
     uint32_t byte_id(uint8_t b) const { return byte_ids_[b]; }
     // symbols == bytes: some byte has no token; text loses it before merging (as `tokenizers` has it).
     bool drops_bytes() const { return drops_bytes_; }
-    uint32_t character_id(std::string_view character) const { return tokens_by_bytes_.find(character); }
     uint32_t find_token(std::string_view bytes) const { return tokens_by_bytes_.find(bytes); }
     const ShortTokens& short_tokens() const { return short_tokens_; }
     // Id of a token longer than ShortKey::kMaxBytes that a whole piece of these bytes is, or kNoId.
@@ -243,7 +244,7 @@ public:
         return id != kNoId && (whole_piece_first_ || reachable_[id]) ? id : kNoId;
     }
     // Does merging the token's own bytes give the token?
-    bool is_reachable(uint32_t id) const { return reachable_[id]; }
+    bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
     // The bytes an id stands for in decoded text.
     std::string_view decoded(uint32_t id) const { return id < decoded_.size() ? decoded_[id] : std::string_view{}; }

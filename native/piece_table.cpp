@@ -47,14 +47,14 @@ const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const ui
         forget_short();
         return nullptr;
     }
-    slot->key = key;
-    slot->count = static_cast<uint32_t>(count);
     if (count <= 3) {
         std::copy(ids, ids + count, slot->ids);
     } else {
         slot->ids[0] = static_cast<uint32_t>(arena_ids_.size());
         arena_ids_.insert(arena_ids_.end(), ids, ids + count);
     }
+    slot->count = static_cast<uint32_t>(count);
+    slot->key = key;  // last: an exception above leaves the slot empty
     ++num_short_;
     return slot;
 }
@@ -86,20 +86,6 @@ void PieceTable::forget_short() {
     ++generation_;
 }
 
-uint64_t PieceTable::hash_long(std::string_view piece) {
-    uint64_t h = piece.size() * 0x9E3779B97F4A7C15ull;
-    size_t i = 0;
-    uint64_t word;
-    for (; i + 8 <= piece.size(); i += 8) {
-        std::memcpy(&word, piece.data() + i, 8);
-        h = std::rotl((h ^ word) * 0xD6E8FEB86659FD93ull, 29);
-    }
-    word = 0;
-    if (i < piece.size()) std::memcpy(&word, piece.data() + i, piece.size() - i);
-    h = (h ^ word) * 0xD6E8FEB86659FD93ull;
-    return (h ^ h >> 29) * 0x9E3779B97F4A7C15ull;
-}
-
 PieceTable::Found PieceTable::find_long(std::string_view piece, uint64_t hash) const {
     size_t mask = long_slots_.size() - 1;
     size_t i = hash >> long_shift_;
@@ -125,10 +111,10 @@ void PieceTable::insert_long(std::string_view piece, uint64_t hash, const uint32
     for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
         LongSlot& slot = long_slots_[i];
         if (slot.key_size != 0) continue;
-        slot = {hash, static_cast<uint32_t>(long_keys_.size()), static_cast<uint32_t>(piece.size()),
-                static_cast<uint32_t>(long_ids_.size()), static_cast<uint32_t>(count)};
+        auto key_at = static_cast<uint32_t>(long_keys_.size()), ids_at = static_cast<uint32_t>(long_ids_.size());
         long_keys_.insert(long_keys_.end(), piece.begin(), piece.end());
         long_ids_.insert(long_ids_.end(), ids, ids + count);
+        slot = {hash, key_at, static_cast<uint32_t>(piece.size()), ids_at, static_cast<uint32_t>(count)};
         ++num_long_;
         return;
     }

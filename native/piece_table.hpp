@@ -36,7 +36,7 @@ public:
     size_t generation() const { return generation_; }
     const uint32_t* arena(uint32_t at) const { return arena_ids_.data() + at; }
 
-    // The ids of a piece longer than ShortKey::kMaxBytes.
+    // The ids of a piece longer than ShortKey::kMaxBytes, by hash_bytes.
     struct Found {
         const uint32_t* ids;
         size_t count;
@@ -44,7 +44,6 @@ public:
     void prefetch_long(uint64_t hash) const { __builtin_prefetch(&long_slots_[hash >> long_shift_]); }
     Found find_long(std::string_view piece, uint64_t hash) const;
     void insert_long(std::string_view piece, uint64_t hash, const uint32_t* ids, size_t count);
-    static uint64_t hash_long(std::string_view piece);
 
     size_t memory_bytes() const;
 

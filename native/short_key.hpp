@@ -1,11 +1,26 @@
-// A short string of bytes as two machine words, for tables that hold their keys whole.
+// Keys of tables: a short string of bytes as two machine words, and a hash for longer ones.
 #pragma once
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 namespace gristmill {
+
+inline uint64_t hash_bytes(std::string_view bytes) {
+    uint64_t h = bytes.size() * 0x9E3779B97F4A7C15ull;
+    size_t i = 0;
+    uint64_t word;
+    for (; i + 8 <= bytes.size(); i += 8) {
+        std::memcpy(&word, bytes.data() + i, 8);
+        h = std::rotl((h ^ word) * 0xD6E8FEB86659FD93ull, 29);
+    }
+    word = 0;
+    if (i < bytes.size()) std::memcpy(&word, bytes.data() + i, bytes.size() - i);
+    h = (h ^ word) * 0xD6E8FEB86659FD93ull;
+    return (h ^ h >> 29) * 0x9E3779B97F4A7C15ull;
+}
 
 // Up to 15 bytes and their count in the last one.
 struct ShortKey {

@@ -114,6 +114,9 @@ ModelInput from_merges(const VocabularyInput& vocabulary,
             throw ModelError("merge " + std::to_string(rank) + " (\"" + std::string(left.substr(0, 40)) + "\" + \"" +
                              std::string(right.substr(0, 40)) + "\") names a token that is not in the vocabulary");
         }
+        if (vocabulary.byte_fallback && (byte_of_fallback(left) >= 0 || byte_of_fallback(right) >= 0)) {
+            throw ModelError("merge " + std::to_string(rank) + " joins byte tokens");
+        }
         // A merge of tokens no text can produce can never apply.
         if (!input.tokens[l->second].empty() && !input.tokens[r->second].empty()) {
             if (input.tokens[whole->second].empty()) throw ModelError("merge " + std::to_string(rank) + " makes a byte token");
