@@ -12,7 +12,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc)
 SANITIZED := build/sanitized
-CMAKE     := $(or $(shell command -v cmake),$(BIN)/cmake)
+# The system's, if it is new enough for CMakeLists.txt.
+CMAKE     := $(shell printf '3.18\n%s\n' "$$(cmake --version 2>/dev/null | sed -n '1s/.* //p')" | sort -CV \
+               && command -v cmake || echo $(BIN)/cmake)
 
 .PHONY: demo test lint types native-test fuzz bench nightly clean
 .DELETE_ON_ERROR:
@@ -23,10 +25,10 @@ demo: $(VENV)/installed  ## encode embedded text, check it against the reference
 test: lint types native-test  ## everything that must hold before a change goes in
 	$(BIN)/python -m pytest
 
-lint: $(VENV)/installed
+lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .
 
-types: $(VENV)/installed
+types: $(VENV)/installed-for-tests
 	$(BIN)/mypy
 
 native-test: $(CMAKE)  ## native/tests and a short run of native/fuzz, under ASan and UBSan
@@ -35,7 +37,7 @@ native-test: $(CMAKE)  ## native/tests and a short run of native/fuzz, under ASa
 	$(CMAKE) --build $(SANITIZED) -- --no-print-directory -s
 	cd $(SANITIZED) && $(dir $(abspath $(CMAKE)))ctest --output-on-failure --no-tests=error
 
-fuzz: native-test $(VENV)/installed  ## FUZZ_TIME seconds a native target, FUZZ_EXAMPLES examples a Python one
+fuzz: native-test $(VENV)/installed-for-tests  ## FUZZ_TIME seconds a native target, FUZZ_EXAMPLES examples a Python one
 	for target in $(notdir $(basename $(wildcard native/fuzz/fuzz_*.cpp))); do \
 	  $(SANITIZED)/$$target -runs=1000000000 -max_total_time=$(FUZZ_TIME) -seed=$$(date +%s) || exit 1; done
 	GRISTMILL_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(BIN)/python -m pytest tests/test_fuzz.py
@@ -43,7 +45,7 @@ fuzz: native-test $(VENV)/installed  ## FUZZ_TIME seconds a native target, FUZZ_
 bench: $(VENV)/installed  ## make bench ARGS="-t path/to/tokenizer corpus.jsonl"
 	$(BIN)/gristmill bench $(ARGS)
 
-nightly: $(VENV)/installed  ## make nightly ARGS="--tokenizers DIR --corpus FILE.jsonl"
+nightly: $(VENV)/installed-for-tests  ## make nightly ARGS="--tokenizers DIR --corpus FILE.jsonl"
 	$(BIN)/python benchmarks/exactness.py --random 1000000 $(ARGS)
 
 clean:
@@ -52,8 +54,12 @@ clean:
 
 # Editable: a change in Python is live, a change in native code or build files installs anew.
 $(VENV)/installed: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
-	$(BIN)/python -m pip install -q -e '.[test]'
+	$(BIN)/python -m pip install -q -e .
 	touch $@
+
+$(VENV)/installed-for-tests: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
+	$(BIN)/python -m pip install -q -e '.[test]'
+	touch $(VENV)/installed $@
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -279,41 +279,42 @@ uint32_t* Encoder::write_batch(const uint8_t* text, size_t size, size_t batch, u
 void Encoder::learn(const uint8_t* text, size_t batch, size_t num_missing) {
     for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(batch_.hashes[batch_.missing[m]]);
     size_t generation = pieces_.generation();
-    jobs_.clear();
+    size_t num_jobs = 0, num_long = 0;
     for (size_t m = 0; m < num_missing; ++m) {
         uint16_t i = batch_.missing[m];
         const ShortKey& key = batch_.keys[i];
         uint64_t hash = batch_.hashes[i];
         uint32_t start = batch_.start_of(i);
         std::string_view piece(reinterpret_cast<const char*>(text) + start, batch_.ends[i] - start);
-        bool is_mergeable = piece.size() <= MergeJob::kMaxBytes && !is_cut_first(piece) && !model_.drops_bytes();
+        bool is_mergeable = piece.size() <= LongJob::kMaxBytes && !is_cut_first(piece) && !model_.drops_bytes();
         batch_.slots[i] = nullptr;
         if (piece.size() > ShortKey::kMaxBytes) {
-            if (!is_mergeable || pieces_.find_long(piece, hash).ids) continue;
-            if (model_.find_whole_long(piece) != kNoId) continue;
-        } else if ((batch_.slots[i] = pieces_.find(key, hash))) {
-            continue;
-        } else {
+            if (!is_mergeable || pieces_.find_long(piece, hash).ids || model_.find_whole_long(piece) != kNoId) continue;
+            long_jobs_[num_long++].set(piece);
+        } else if (!(batch_.slots[i] = pieces_.find(key, hash))) {
             ShortTokens::Token token;
             if (model_.short_tokens().find(key, hash, token) && (model_.whole_piece_first() || token.is_reachable)) {
                 batch_.slots[i] = pieces_.insert(key, hash, &token.id, 1);
-                continue;
+            } else if (is_mergeable) {
+                batch_.missing[num_jobs] = i;
+                ShortJob& job = jobs_[num_jobs++];
+                job.text = piece;
+                std::memcpy(job.bytes, &key, sizeof job.bytes);
+                job.bytes[ShortKey::kMaxBytes] = 0;
             }
         }
-        if (!is_mergeable) continue;
-        batch_.missing[jobs_.size()] = i;
-        jobs_.push_back({piece, {}, 0});
     }
-    merge_many(model_, jobs_.data(), jobs_.size());
-    for (size_t j = 0; j < jobs_.size(); ++j) {
+    merge_many<16>(model_, jobs_.get(), num_jobs);
+    merge_many<32>(model_, long_jobs_.get(), num_long);
+    for (size_t j = 0; j < num_jobs; ++j) {
         size_t i = batch_.missing[j];
-        const MergeJob& job = jobs_[j];
-        uint64_t hash = batch_.hashes[i];
-        if (job.text.size() > ShortKey::kMaxBytes) {
-            if (!pieces_.find_long(job.text, hash).ids) pieces_.insert_long(job.text, hash, job.ids, job.count);
-        } else if (!(batch_.slots[i] = pieces_.find(batch_.keys[i], hash))) {
-            batch_.slots[i] = pieces_.insert(batch_.keys[i], hash, job.ids, job.count);
-        }
+        if ((batch_.slots[i] = pieces_.find(batch_.keys[i], batch_.hashes[i]))) continue;
+        batch_.slots[i] = pieces_.insert(batch_.keys[i], batch_.hashes[i], jobs_[j].ids, jobs_[j].count);
+    }
+    for (size_t j = 0; j < num_long; ++j) {
+        const LongJob& job = long_jobs_[j];
+        uint64_t hash = hash_bytes(job.text);
+        if (!pieces_.find_long(job.text, hash).ids) pieces_.insert_long(job.text, hash, job.ids, job.count);
     }
     if (pieces_.generation() != generation) find_again(0, batch);
 }

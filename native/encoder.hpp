@@ -110,7 +110,10 @@ private:
     std::vector<PlainSplitter::Piece> chain_pieces_[2];
     std::string normalized_, prefixed_;
     MergeScratch scratch_;
-    std::vector<MergeJob> jobs_;
+    using ShortJob = MergeJob<15>;
+    using LongJob = MergeJob<31>;
+    std::unique_ptr<ShortJob[]> jobs_ = std::make_unique_for_overwrite<ShortJob[]>(kBatch);
+    std::unique_ptr<LongJob[]> long_jobs_ = std::make_unique_for_overwrite<LongJob[]>(kBatch);
     std::vector<uint32_t> long_ids_;
 };
 

@@ -1,9 +1,12 @@
 #include "merge.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <functional>
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
 #include "utf8.hpp"
 
@@ -41,19 +44,6 @@ size_t write_symbols(const Model& model, std::string_view text, uint32_t* ids) {
     return n;
 }
 
-// The first pairs: put(i, merge or nullptr) for symbols i and i + 1. A table has them where each symbol is one byte.
-template <typename Put>
-void find_pairs(const Model& model, std::string_view text, const uint32_t* ids, size_t n, const Put& put) {
-    bool one_a_byte = n == text.size() && (model.symbols() == Symbols::bytes || is_ascii(text));
-    if (one_a_byte) {
-        for (size_t i = 0; i + 1 < n; ++i) {
-            put(i, model.merge_of_bytes(static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i + 1])));
-        }
-    } else {
-        for (size_t i = 0; i + 1 < n; ++i) put(i, model.pairs().find(ids[i], ids[i + 1]));
-    }
-}
-
 }  // namespace
 
 void initial_symbols(const Model& model, std::string_view text, std::vector<uint32_t>& ids) {
@@ -80,50 +70,71 @@ void merge_slowly(const Model& model, std::string_view text, std::vector<uint32_
 
 namespace {
 
+// 0, 1, 2, ... as bytes.
+constexpr auto kCount = [] {
+    std::array<uint8_t, 40> numbers{};
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<uint8_t>(i);
+    return numbers;
+}();
+
 // One short stretch being merged. keys[i] is the rank of the pair that starts at symbol i, shifted over i itself: one
 // minimum finds the pair and, among equal ranks, the leftmost. Symbols stay where they were, at 1..size; a merged one
 // is skipped by next/previous. On both sides stands an id that pairs with nothing, so that every merge looks up both
-// its neighbours and hardly a branch is left to guess.
+// its neighbours. Words have all lengths and shapes, and a branch guessed wrong costs as much as a merge: hence loops of
+// fixed length, and arithmetic instead of ifs.
+template <size_t kSize>
 struct Lane {
-    static constexpr size_t kSize = MergeJob::kMaxBytes + 1;
     static constexpr unsigned kPositionBits = 5;
-    static_assert(kSize == 1 << kPositionBits);
-    static constexpr int32_t kNever = INT32_MAX;
+    static constexpr int32_t kNever = static_cast<int32_t>(kNoRank << kPositionBits);  // or more
 
     alignas(64) int32_t keys[kSize];
     uint32_t results[kSize];
     uint32_t ids[kSize + 1];
     uint8_t next[kSize + 1], previous[kSize + 1];
     uint32_t at;
-    size_t used;  // keys in use, a multiple of 8
+    uint64_t hash_before, hash_after;
+    uint32_t candidate_before, candidate_after;
 
-    void put(uint32_t i, const Merge* merge) {
-        keys[i] = merge ? static_cast<int32_t>(merge->rank << kPositionBits | i) : kNever;
-        results[i] = merge ? merge->result : kNoId;
+    void put(uint32_t i, uint32_t rank, uint32_t result) {
+        keys[i] = static_cast<int32_t>(rank << kPositionBits | i);
+        results[i] = result;
     }
 
-    void start(const Model& model, std::string_view text) {
-        size_t size = write_symbols(model, text, ids + 1);
-        ids[0] = ids[size + 1] = PairTable::kNothing;
-        used = (size + 8) / 8 * 8;
-        std::fill(keys, keys + used, kNever);
-        find_pairs(model, text, ids + 1, size, [&](size_t i, const Merge* merge) { put(static_cast<uint32_t>(i + 1), merge); });
-        for (size_t i = 0; i <= size + 1; ++i) {
-            next[i] = static_cast<uint8_t>(i + 1);
-            previous[i] = static_cast<uint8_t>(i - 1);
+    // One symbol a byte.
+    void start_bytes(const Model& model, const uint8_t* bytes, size_t num_bytes) {
+        ids[0] = PairTable::kNothing;
+        keys[0] = keys[kSize - 1] = kNever;
+        for (size_t i = 0; i + 1 < kSize; ++i) ids[i + 1] = model.symbol_of_byte(bytes[i]);
+        for (uint32_t i = 1; i + 1 < kSize; ++i) {
+            auto outcome = model.merge_of_bytes(bytes[i - 1], bytes[i]);
+            put(i, outcome.rank, outcome.result);
         }
+        auto size = static_cast<int32_t>(num_bytes);
+        for (int32_t i = 0; i < static_cast<int32_t>(kSize); ++i) keys[i] |= kNever & -static_cast<int32_t>(i >= size);
+        close(num_bytes);
+    }
+
+    void start_symbols(const Model& model, std::string_view text) {
+        size_t size = write_symbols(model, text, ids + 1);
+        ids[0] = PairTable::kNothing;
+        std::fill(keys, keys + kSize, kNever);
+        for (uint32_t i = 1; i < size; ++i) {
+            if (const Merge* merge = model.pairs().find(ids[i], ids[i + 1])) put(i, merge->rank, merge->result);
+        }
+        close(size);
+    }
+
+    void close(size_t size) {
+        ids[size + 1] = PairTable::kNothing;
+        std::memcpy(next, kCount.data() + 1, sizeof next);
+        std::memcpy(previous + 1, kCount.data(), sizeof previous - 1);
     }
 
     // Picks the pair to merge; false when there is none.
     bool choose() {
-        int32_t best[8];
-        std::copy(keys, keys + 8, best);
-        for (size_t i = 8; i < used; i += 8) {
-            for (size_t j = 0; j < 8; ++j) best[j] = std::min(best[j], keys[i + j]);
-        }
-        for (size_t j = 1; j < 8; ++j) best[0] = std::min(best[0], best[j]);
-        at = static_cast<uint32_t>(best[0]) & (kSize - 1);
-        return best[0] != kNever;
+        int32_t best = least(keys, std::make_index_sequence<kSize / 4>());
+        at = static_cast<uint32_t>(best) & ((1u << kPositionBits) - 1);
+        return best < kNever;
     }
 
     void apply(const Model& model) {
@@ -132,14 +143,21 @@ struct Lane {
         keys[gone] = kNever;
         next[at] = static_cast<uint8_t>(after);
         previous[after] = static_cast<uint8_t>(at);
-        model.pairs().prefetch(ids[at], ids[after]);
-        model.pairs().prefetch(ids[previous[at]], ids[at]);
+        hash_after = model.pairs().prefetch(ids[at], ids[after]);
+        hash_before = model.pairs().prefetch(ids[previous[at]], ids[at]);
+    }
+
+    void locate(const Model& model) {
+        candidate_before = model.pairs().candidate(hash_before, ids[previous[at]], ids[at]);
+        candidate_after = model.pairs().candidate(hash_after, ids[at], ids[next[at]]);
     }
 
     void renew(const Model& model) {
         uint32_t before = previous[at];
-        put(at, model.pairs().find(ids[at], ids[next[at]]));
-        put(before, model.pairs().find(ids[before], ids[at]));
+        const Merge& left = model.pairs().confirm(candidate_before, ids[before], ids[at]);
+        const Merge& right = model.pairs().confirm(candidate_after, ids[at], ids[next[at]]);
+        put(before, left.rank, left.result);
+        put(at, right.rank, right.result);
     }
 
     size_t finish(uint32_t* out) const {
@@ -147,31 +165,60 @@ struct Lane {
         for (uint32_t i = 1; ids[i] != PairTable::kNothing; i = next[i]) out[count++] = ids[i];
         return count;
     }
+
+private:
+    using Four = int32_t __attribute__((vector_size(16)));
+    static Four smaller(Four a, Four b) { return a < b ? a : b; }
+
+    template <size_t... kIndex>
+    static int32_t least(const int32_t* keys, std::index_sequence<kIndex...>) {
+        Four best = *reinterpret_cast<const Four*>(keys);
+        ((best = smaller(best, reinterpret_cast<const Four*>(keys)[kIndex])), ...);
+        best = smaller(best, Four{best[2], best[3], best[0], best[1]});
+        best = smaller(best, Four{best[1], best[0], best[3], best[2]});
+        return best[0];
+    }
 };
+
+// bytes: the text, and zeros up to kSize.
+template <size_t kSize>
+void start(const Model& model, Lane<kSize>& lane, std::string_view text, const uint8_t* bytes) {
+    bool one_a_byte = model.symbols() == Symbols::bytes ? !model.drops_bytes() : is_ascii(text);
+    if (one_a_byte) {
+        lane.start_bytes(model, bytes, text.size());
+    } else {
+        lane.start_symbols(model, text);
+    }
+}
 
 }  // namespace
 
 size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
-    Lane lane;
-    lane.start(model, text);
+    Lane<32> lane;
+    uint8_t bytes[32] = {};
+    std::memcpy(bytes, text.data(), text.size());
+    start(model, lane, text, bytes);
     while (lane.choose()) {
         lane.apply(model);
+        lane.locate(model);
         lane.renew(model);
     }
     return lane.finish(out);
 }
 
-void merge_many(const Model& model, MergeJob* jobs, size_t count) {
+template <size_t kSize>
+void merge_many(const Model& model, MergeJob<kSize - 1>* jobs, size_t count) {
     constexpr size_t kLanes = 12;
-    Lane lanes[kLanes];
+    Lane<kSize> lanes[kLanes];
     uint8_t lane_of[kLanes];  // the first `active` are running
-    MergeJob* job_of[kLanes];
-    for (size_t i = 0; i < kLanes; ++i) lane_of[i] = static_cast<uint8_t>(i);
+    MergeJob<kSize - 1>* job_of[kLanes];
+    std::copy(kCount.begin(), kCount.begin() + kLanes, lane_of);
     size_t active = 0, started = 0;
     while (active || started < count) {
         for (; active < kLanes && started < count; ++active) {
             job_of[lane_of[active]] = jobs + started;
-            lanes[lane_of[active]].start(model, jobs[started++].text);
+            start(model, lanes[lane_of[active]], jobs[started].text, jobs[started].bytes);
+            ++started;
         }
         for (size_t i = 0; i < active;) {
             uint8_t lane = lane_of[i];
@@ -183,9 +230,12 @@ void merge_many(const Model& model, MergeJob* jobs, size_t count) {
                 std::swap(lane_of[i], lane_of[--active]);
             }
         }
+        for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].locate(model);
         for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].renew(model);
     }
 }
+template void merge_many<16>(const Model&, MergeJob<15>*, size_t);
+template void merge_many<32>(const Model&, MergeJob<31>*, size_t);
 
 namespace {
 

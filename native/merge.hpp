@@ -4,7 +4,10 @@
 // symbols in L1, `merge_many` runs several short ones side by side so that their cache misses overlap, `merge_long`
 // is near-linear for anything. Tests compare all four.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "model.hpp"
@@ -25,13 +28,22 @@ void merge_slowly(const Model& model, std::string_view text, std::vector<uint32_
 // At most kShortSymbols bytes; returns the number of ids written (at most text.size()).
 size_t merge_short(const Model& model, std::string_view text, uint32_t* out);
 
+template <size_t kBytes>
 struct MergeJob {
-    static constexpr size_t kMaxBytes = kShortSymbols;
-    std::string_view text;  // at most kMaxBytes, in; the rest out
-    uint32_t ids[kMaxBytes];
+    static constexpr size_t kMaxBytes = kBytes;
+    std::string_view text;     // at most kMaxBytes, in
+    uint8_t bytes[kBytes + 1];  // the same and zeros, in
     size_t count;
+    uint32_t ids[kMaxBytes];
+
+    void set(std::string_view piece) {
+        text = piece;
+        std::fill(std::copy(piece.begin(), piece.end(), bytes), std::end(bytes), uint8_t{0});
+    }
 };
-void merge_many(const Model& model, MergeJob* jobs, size_t count);
+// kSize is 16 or 32.
+template <size_t kSize>
+void merge_many(const Model& model, MergeJob<kSize - 1>* jobs, size_t count);
 
 void merge_long(const Model& model, std::string_view text, MergeScratch& scratch, std::vector<uint32_t>& out);
 

@@ -25,15 +25,17 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
 }  // namespace
 
 void PairTable::build(std::vector<Merge> merges) {
-    merges_ = std::move(merges);
-    std::stable_sort(merges_.begin(), merges_.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
+    std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
+    merges_.assign(merges.begin(), merges.end());
+    nothing_ = static_cast<uint32_t>(merges_.size());
+    merges_.push_back({kNothing, kNothing, kNoRank, kNoId});
     if (merges_.size() >= kIndexes) throw ModelError("more than a million merges are too many for the native engine");
     size_t groups = std::bit_ceil(std::max<size_t>(merges_.size() * 3 / 2 / kGroup, 2));
     slots_.assign(groups * kGroup, kEmpty);
     mask_ = groups - 1;
     shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
     // From the last to the first: of a pair named twice the later merge is entered, the earlier one is never found.
-    for (size_t index = merges_.size(); index-- > 0;) {
+    for (size_t index = nothing_; index-- > 0;) {
         const Merge& merge = merges_[index];
         if (find(merge.left, merge.right)) continue;
         uint64_t h = hash(merge.left, merge.right);
@@ -165,26 +167,30 @@ Model::Model(ModelInput input)
     std::vector<uint8_t> is_result(tokens_.size());
     for (const Merge& merge : input.merges) is_result[merge.result] = 1;
     pairs_.build(std::move(input.merges));
-    std::span<const Merge> merges = pairs_.merges();
+    std::span<const Merge> merges = pairs_.merges().first(pairs_.merges().size() - 1);
     for (size_t i = 1; i < merges.size(); ++i) {
         if (merges[i].rank == merges[i - 1].rank && merges[i].result != merges[i - 1].result &&
             (tied_ranks_.empty() || tied_ranks_.back() != merges[i].rank)) {
             tied_ranks_.push_back(merges[i].rank);
         }
     }
-    if (!merges.empty() && merges.back().rank > kMaxRank) throw ModelError("a merge has a rank over 16 million");
+    if (!merges.empty() && merges.back().rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
     for (unsigned c = 0; c < 128; ++c) {
         char character = static_cast<char>(c);
         ascii_ids_[c] = tokens_by_bytes_.find({&character, 1});
     }
-    byte_pairs_.resize(256 * 256, kNoId);
+    for (unsigned b = 0; b < 256; ++b) {
+        bool is_character = symbols_ == Symbols::characters && b < 128 && ascii_ids_[b] != kNoId;
+        symbols_of_bytes_[b] = is_character ? ascii_ids_[b] : byte_ids_[b];
+    }
+    byte_pairs_.resize(256 * 256, {kNoRank, kNoId});
     for (unsigned a = 0; a < 256; ++a) {
         for (unsigned b = 0; b < 256; ++b) {
             bool is_bytes = symbols_ == Symbols::bytes;
             if (!is_bytes && (a >= 128 || b >= 128)) continue;
             uint32_t left = is_bytes ? byte_ids_[a] : ascii_ids_[a], right = is_bytes ? byte_ids_[b] : ascii_ids_[b];
             const Merge* merge = left == kNoId || right == kNoId ? nullptr : pairs_.find(left, right);
-            if (merge) byte_pairs_[a * 256 + b] = static_cast<uint32_t>(merge - merges.data());
+            if (merge) byte_pairs_[a * 256 + b] = {merge->rank, merge->result};
         }
     }
     std::vector<uint32_t> results;

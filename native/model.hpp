@@ -25,7 +25,7 @@ struct ModelError : std::runtime_error {
 };
 
 constexpr uint32_t kNoId = 0xFFFFFFFF;
-constexpr uint32_t kMaxRank = (1u << 24) - 1;
+constexpr uint32_t kNoRank = (1u << 26) - 1;  // a rank and a position of five bits fit 31 bits
 
 // One rule: these two neighbours may become `result`, lowest rank first.
 struct Merge {
@@ -56,9 +56,38 @@ public:
             group = (group + 1) & mask_;
         }
     }
-    void prefetch(uint32_t left, uint32_t right) const {
-        __builtin_prefetch(&slots_[group_of(hash(left, right)) * kGroup]);
+    // The same in three steps, each a prefetch for the next, to run many look-ups side by side. Whether a pair has a
+    // merge cannot be guessed, so nothing here branches on it.
+    uint64_t prefetch(uint32_t left, uint32_t right) const {
+        uint64_t h = hash(left, right);
+        __builtin_prefetch(&slots_[group_of(h) * kGroup]);
+        return h;
     }
+    // Index of the one merge that may be it; the merge of nothing where there surely is none.
+    uint32_t candidate(uint64_t h, uint32_t left, uint32_t right) const {
+        const uint32_t* slots = &slots_[group_of(h) * kGroup];
+        unsigned found = matches(slots, tag_of(h));
+        uint32_t index = slots[std::countr_zero(found | 1u << (kGroup - 1))] & kIndexes;
+        uint32_t is_found = -static_cast<uint32_t>(found != 0);  // all ones or none
+        index = (index & is_found) | (nothing_ & ~is_found);
+        unsigned is_full = slots[kGroup - 1] != kEmpty;
+        if (is_full > found) [[unlikely]] {  // full, and not found
+            const Merge* merge = find(left, right);
+            index = merge ? static_cast<uint32_t>(merge - merges_.data()) : nothing_;
+        }
+        __builtin_prefetch(&merges_[index]);
+        return index;
+    }
+    const Merge& confirm(uint32_t index, uint32_t left, uint32_t right) const {
+        const Merge& merge = merges_[index];
+        uint32_t is_some = -static_cast<uint32_t>(index != nothing_);
+        if (((merge.left ^ left) | (merge.right ^ right)) & is_some) [[unlikely]] {  // the tag of another pair
+            const Merge* other = find(left, right);
+            return other ? *other : merges_[nothing_];
+        }
+        return merge;
+    }
+    // All merges in order of rank; the last is the merge of nothing, with kNoRank.
     std::span<const Merge> merges() const { return merges_; }
 
 private:
@@ -77,7 +106,8 @@ private:
         return tag == kTags ? 0 : tag;
     }
 
-    std::vector<Merge> merges_;
+    HugeVector<Merge> merges_;
+    uint32_t nothing_ = 0;
     HugeVector<uint32_t> slots_ = HugeVector<uint32_t>(2 * kGroup, kEmpty);
     size_t mask_ = 1;
     unsigned shift_ = 63;
@@ -224,11 +254,13 @@ public:
     Symbols symbols() const { return symbols_; }
     bool whole_piece_first() const { return whole_piece_first_; }
     const PairTable& pairs() const { return pairs_; }
-    // The merge of two neighbouring symbols that a byte each stands for (symbols == characters: ASCII only), or nullptr.
-    const Merge* merge_of_bytes(uint8_t a, uint8_t b) const {
-        uint32_t index = byte_pairs_[a * 256u + b];
-        return index == kNoId ? nullptr : &pairs_.merges()[index];
-    }
+    // What two neighbouring symbols that a byte each stands for (symbols == characters: ASCII only) become, and when.
+    struct Outcome {
+        uint32_t rank, result;
+    };
+    Outcome merge_of_bytes(uint8_t a, uint8_t b) const { return byte_pairs_[a * 256u + b]; }
+    // The initial symbol of a byte of text (symbols == characters: of an ASCII character).
+    uint32_t symbol_of_byte(uint8_t b) const { return symbols_of_bytes_[b]; }
     // Id of a character below 128; symbols == characters.
     uint32_t ascii_id(uint8_t c) const { return ascii_ids_[c]; }
     // Do pairs of this rank make different tokens (SentencePiece pieces of one score)? Then they go left to right.
@@ -264,7 +296,8 @@ private:
     std::vector<std::string_view> long_views_;  // index = id; tokens too long for short_tokens_
     TokenTable long_tokens_;
     PairTable pairs_;
-    HugeVector<uint32_t> byte_pairs_;  // 256 x 256: index of the merge, or kNoId
+    HugeVector<Outcome> byte_pairs_;  // 256 x 256
+    uint32_t symbols_of_bytes_[256];
     uint32_t ascii_ids_[128];
     std::vector<uint32_t> tied_ranks_;  // sorted
     std::vector<uint32_t> byte_ids_;

@@ -20,6 +20,8 @@ PieceTable::PieceTable(size_t max_bytes)
       long_shift_(shift_for(kFirstSlots)) {}
 
 const ShortSlot* PieceTable::find(const ShortKey& key, uint64_t hash) const {
+    const ShortSlot* first = home(hash);
+    if (first[1].key.high == 0) return first->key == key ? first : nullptr;  // room at home: it can be nowhere else
     size_t mask = slots_.size() - 1;
     size_t i = (hash >> shift_) * 2;
     for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {

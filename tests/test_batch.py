@@ -143,9 +143,18 @@ def test_a_token_batch_gives_views():
     assert [ids.tolist() for ids in batch] == [[0, 1], [], [2, 3, 4, 5]]
     assert batch[-1].tolist() == [2, 3, 4, 5]
     assert np.shares_memory(batch[2], batch.ids)
-    assert [ids.tolist() for ids in batch[1:]] == [[], [2, 3, 4, 5]]
     assert len(batch[2:1]) == 0
     with pytest.raises(IndexError):
         batch[3]
     with pytest.raises(IndexError):
         batch[::2]
+
+
+def test_a_slice_of_a_token_batch_holds_its_own_documents_only():
+    batch = TokenBatch(np.arange(6, dtype=np.uint32), np.array([0, 2, 2, 5, 6]))
+    part = batch[1:3]
+    assert (part.ids.tolist(), part.offsets.tolist()) == ([2, 3, 4], [0, 0, 3])
+    assert np.shares_memory(part.ids, batch.ids)
+    assert [ids.tolist() for ids in part] == [[], [2, 3, 4]]
+    for empty in (batch[4:], batch[2:1], batch[:0]):
+        assert (empty.ids.tolist(), empty.offsets.tolist()) == ([], [0])

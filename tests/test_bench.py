@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from gristmill import cli
+from gristmill import bench, cli
 from gristmill.bench import BenchReport, Measurement, baseline, first_difference, load_documents
 from gristmill.bench_methods import METHODS, REFERENCES
 from gristmill.bench_report import render_table, write_plot
+from gristmill.bench_worker import Outcome
 from gristmill.config import BenchConfig, check_section
 from gristmill.errors import ConfigError, GristmillError, InputError
 from gristmill.sample import made_documents, sample_documents, train_sample_tokenizer
@@ -89,6 +90,32 @@ def test_the_first_wrong_document_is_named(found, document):
     expected = np.array([1, 2, 3], np.uint32), np.array([0, 2, 3], np.int64)
     arrays = np.array(found[0], np.uint32), np.array(found[1], np.int64)
     assert first_difference(expected, arrays) == document
+
+
+def test_ids_are_compared_before_any_round_is_timed(monkeypatch):
+    runs = []
+
+    def run_worker(place, plan, *, num_passes):
+        runs.append((plan.method, num_passes))
+        ids = np.array([1, 2 if plan.method != "gigatoken" else 9], np.uint32)
+        np.savez(place.folder / "ids.npz", ids=ids, offsets=np.array([0, 2]))
+        return Outcome(status="ok", load_s=0.1, passes_s=(0.2,) * num_passes)
+
+    monkeypatch.setattr(bench, "_run_worker", run_worker)
+    plans = [bench.Plan("native", 1), bench.Plan("gigatoken", 1)]
+    config = BenchConfig(rounds=2, is_repeated=True)
+    report = bench.measure("made", ["text"], plans, config=config, on_step=lambda step: None)
+    check, timed = 1, 2
+    assert runs == [
+        (REFERENCES[0], check),
+        ("native", check),
+        ("gigatoken", check),
+        ("native", timed),
+        ("native", timed),
+    ]
+    native, wrong = report.measurements
+    assert (native.status, native.once_s, native.repeated_s) == ("ok", [0.2, 0.2], [0.2, 0.2])
+    assert (wrong.status, wrong.once_s, wrong.repeated_s) == ("mismatch", [], [])
 
 
 def test_a_mismatch_has_no_time_in_the_table():

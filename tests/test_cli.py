@@ -1,13 +1,17 @@
 """The command line: what it prints, and with which status it ends."""
 
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 
 import pytest
+import tiktoken
 import tokenizers
 
+import made_tokenizers as made
 from gristmill import cli
 from gristmill.sample import train_sample_tokenizer
 
@@ -41,11 +45,26 @@ def test_help_shows_examples(capsys):
     assert "gristmill encode -t" in capsys.readouterr().out
 
 
-def test_no_command_is_a_usage_error(capsys):
+def test_no_command_shows_the_help_and_is_a_usage_error(capsys):
+    assert cli.main([]) == 2
+    assert "gristmill encode -t" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_says_what_it_does_with_an_example(command, capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main([])
-    assert ended.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+        cli.main([command, "--help"])
+    printed = capsys.readouterr().out
+    line, example, _ = cli.COMMANDS[command]
+    assert ended.value.code == 0
+    assert line[1:] in printed
+    assert example in printed
+    assert "%(" not in printed
+
+
+def test_the_example_of_every_command_is_one_it_understands():
+    for _, example, _ in cli.COMMANDS.values():
+        cli.build_parser().parse_args(example.split()[1:])
 
 
 def test_demo_says_that_ids_are_equal():
@@ -76,6 +95,46 @@ def test_encode_reads_files(tokenizer_path, reference, tmp_path, capsys):
     assert capsys.readouterr().out.split() == [str(i) for i in reference.encode("a page").ids]
 
 
+def test_encode_replaces_invalid_bytes_where_asked(tokenizer_path, reference, tmp_path, capsys):
+    path = tmp_path / "broken"
+    path.write_bytes(b"abc\xff")
+    assert cli.main(["encode", "-t", str(tokenizer_path), "--errors", "replace", "-f", str(path)]) == 0
+    assert capsys.readouterr().out.split() == [str(i) for i in reference.encode("abc\ufffd").ids]
+
+
+def test_encode_writes_a_document_at_once(tokenizer_path, monkeypatch):
+    class Counted(io.StringIO):
+        writes = 0
+
+        def write(self, text):
+            self.writes += 1
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", out := Counted())
+    assert cli.main(["encode", "-t", str(tokenizer_path), "one two three", "four five"]) == 0
+    assert (out.writes, out.getvalue().count("\n")) == (2, 2)
+
+
+@pytest.fixture
+def rank_path(tmp_path):
+    path = tmp_path / "own.tiktoken"
+    path.write_bytes(made.rank_file(made.ranks()))
+    return path
+
+
+def test_a_rank_file_takes_its_pattern(rank_path, capsys):
+    assert cli.main(["encode", "-t", str(rank_path), "--pattern", r"\w+|\W+", "the fox"]) == 0
+    encoding = tiktoken.Encoding("own", pat_str=r"\w+|\W+", mergeable_ranks=made.ranks(), special_tokens={})
+    assert capsys.readouterr().out.split() == [str(i) for i in encoding.encode("the fox")]
+    assert cli.main(["tokenizer", str(rank_path), "--pattern", r"\w+|\W+"]) == 0
+    assert r"\w+|\W+" in capsys.readouterr().out
+
+
+def test_a_rank_file_takes_its_encoding(rank_path, capsys):
+    assert cli.main(["tokenizer", str(rank_path), "--encoding", "cl100k_base"]) == 2
+    assert "cl100k_base has 100,256" in capsys.readouterr().err
+
+
 def test_encode_treats_special_tokens_as_text(tokenizer_path, capsys):
     cli.main(["encode", "-t", str(tokenizer_path), "<|endoftext|>"])
     assert len(capsys.readouterr().out.split()) > 1
@@ -99,6 +158,36 @@ def test_tokenizer_shows_what_was_understood(tokenizer_path, capsys):
     assert set(facts) > {"engine", "why_not_native", "bos_id", "eos_id", "pad_id", "fingerprint", "load_s"}
 
 
+def test_tokenizer_shows_the_file_and_what_happens_to_text(tokenizer_path, capsys):
+    assert cli.main(["tokenizer", str(tokenizer_path)]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["file"] == str(tokenizer_path)
+    assert shown["format"] == "tokenizer.json"
+    assert shown["model"] == "byte-level BPE"
+    assert r"\p{L}" in shown["splits"]
+    assert shown["normalizer"] == "none"
+    assert shown["num_special_tokens"] == "1"
+    assert shown["special_tokens"].startswith("<|endoftext|> ")
+    assert shown["bos_id"] == shown["eos_id"] == "not named: no tokenizer_config.json"
+
+
+def test_tokenizer_shows_the_ids_a_config_names(tokenizer_path, tmp_path, capsys):
+    shutil.copy(tokenizer_path, tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')
+    assert cli.main(["tokenizer", str(tmp_path)]) == 0
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["file"] == str(tmp_path / "tokenizer.json")
+    assert shown["eos_id"].isdigit()
+    assert shown["bos_id"] == "not named in tokenizer_config.json"
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path, capsys):
+    value = made.byte_level_json(specials=("\x1b[2J<s>",))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    assert cli.main(["tokenizer", str(tmp_path)]) == 0
+    assert r"\x1b[2J<s>" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -108,9 +197,14 @@ def test_tokenizer_shows_what_was_understood(tokenizer_path, capsys):
         ["bench", "--rounds", "0"],
         ["bench", "no/such/file.jsonl"],
         ["bench", "--plot", "chart.doc"],
+        ["bench", "--json", "."],
+        ["bench", "--json", "no/such/folder/times.json"],
+        ["bench", "--plot", "no/such/folder/chart.svg"],
+        ["bench", "--threads", "99999"],
     ],
 )
-def test_a_users_mistake_is_one_line_and_status_2(arguments, capsys):
+def test_a_users_mistake_is_one_line_and_status_2(arguments, capsys, monkeypatch):
+    monkeypatch.setattr("gristmill.bench.measure", lambda *_, **__: pytest.fail("measured first"))
     assert cli.main(arguments) == 2
     printed = capsys.readouterr()
     assert printed.out == ""

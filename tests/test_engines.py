@@ -1,9 +1,7 @@
 """Engines share one contract, native runs only where it equals the reference, twins equal the libraries."""
 
 import json
-import sys
 import threading
-import types
 
 import numpy as np
 import pytest
@@ -15,6 +13,7 @@ import gristmill
 import made_tokenizers as made
 from gristmill import engine_choice
 from gristmill.batch import flatten_texts
+from gristmill.engines import native
 from gristmill.engines.tokenizers import TokenizersEngine
 from gristmill.engines.twins import rank_twin, score_twin
 from gristmill.errors import ConfigError, InputError, UnsupportedTokenizerError
@@ -163,7 +162,12 @@ def test_special_text_is_found_across_chunks(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "options", [{"special_tokens": "no"}, {"errors": "ignore"}, {"num_threads": 0}, {"num_threads": 1.5}]
+    "options",
+    [
+        {"special_tokens": "no"},
+        {"errors": "ignore"},
+        *({"num_threads": number} for number in (0, 1.5, 1025, 2**33)),
+    ],
 )
 def test_wrong_options_are_refused(json_tokenizer, options):
     with pytest.raises(ConfigError, match=next(iter(options))):
@@ -204,9 +208,7 @@ class Native:
 
 
 def offer(monkeypatch, compile_native):
-    module = types.ModuleType("gristmill.engines.native")
-    module.compile_native = compile_native
-    monkeypatch.setitem(sys.modules, "gristmill.engines.native", module)
+    monkeypatch.setattr(engine_choice, "compile_native", compile_native)
 
 
 def last_wrong(ids):
@@ -239,11 +241,19 @@ def test_native_is_not_used_where_it_says_no(monkeypatch):
     assert gristmill.load_tokenizer(made.byte_level()).why_not_native == "its pattern looks back"
 
 
-@pytest.mark.parametrize("engine", ["slow", "native"])
-def test_an_engine_that_cannot_run_the_tokenizer_is_an_error(engine, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gristmill.engines.native", None)
-    with pytest.raises(UnsupportedTokenizerError):
-        gristmill.load_tokenizer(made.byte_level(), engine=engine)
+def test_an_engine_that_is_not_the_tokenizers_own_is_an_error():
+    with pytest.raises(UnsupportedTokenizerError, match="has no engine 'slow'"):
+        gristmill.load_tokenizer(made.byte_level(), engine="slow")
+
+
+def test_a_table_that_the_core_refuses_is_a_reason_not_to_use_native(monkeypatch):
+    def refuse(spec):
+        raise ValueError("a transition takes back too much")
+
+    monkeypatch.setattr(native, "_build", refuse)
+    tokenizer = gristmill.load_tokenizer(made.byte_level())
+    assert tokenizer.engine_name == "tokenizers"
+    assert tokenizer.why_not_native == "a transition takes back too much"
 
 
 def count_checks(monkeypatch):
@@ -265,6 +275,18 @@ def test_a_passed_check_is_remembered_and_a_failed_one_is_not(monkeypatch):
     assert len(calls) == 3
     gristmill.load_tokenizer(made.byte_level(normalizer=normalizers.NFC()))
     assert len(calls) == 4
+
+
+def test_a_check_passed_by_other_sources_counts_for_nothing(monkeypatch, tmp_path):
+    calls = count_checks(monkeypatch)
+    monkeypatch.setattr(engine_choice, "PACKAGE", tmp_path / "package")
+    (tmp_path / "package" / "pattern").mkdir(parents=True)
+    source = tmp_path / "package" / "pattern" / "transducer.py"
+    for content, num_checks in (("MAX_POPS = 63", 1), ("MAX_POPS = 63", 1), ("MAX_POPS = 31 ", 2)):
+        if not source.exists() or source.read_text() != content:
+            source.write_text(content)
+        gristmill.load_tokenizer(made.byte_level())
+        assert len(calls) == num_checks
 
 
 def test_a_damaged_or_unusable_cache_counts_for_nothing(monkeypatch, tmp_path):

@@ -252,6 +252,12 @@ def adversarial_with(parts):
     return [*adversarial.TEXTS, *shown, *joined, "".join(shown), " ".join(shown), "  ".join(shown)]
 
 
+def long_document(texts):
+    """All of them in one, of several blocks that the engine encodes one after the other."""
+    joined = " ".join(texts)
+    return joined * (1 + 100_000 // len(joined.encode()))
+
+
 @pytest.mark.parametrize("name", MADE)
 def test_a_made_tokenizer_gives_the_references_ids(name, tmp_path):
     reference = HuggingFace(MADE[name])
@@ -259,7 +265,7 @@ def test_a_made_tokenizer_gives_the_references_ids(name, tmp_path):
     texts = adversarial_with(reference.parts)
     texts += adversarial.random_texts(2500, seed=1, parts=reference.parts)
     for policy in POLICIES:
-        assert_equal_ids(native, reference, texts, policy)
+        assert_equal_ids(native, reference, [*texts, long_document(texts)], policy)
     assert_equal_ids(native, reference, list(adversarial.code_point_texts(together=16)), "parse")
 
 
@@ -270,6 +276,59 @@ def test_a_real_vocabulary_gives_the_references_ids(name, tmp_path):
     texts = adversarial_with(reference.parts)
     texts += adversarial.random_texts(4000, seed=2, parts=reference.parts[:40])
     for policy in POLICIES:
-        assert_equal_ids(native, reference, texts, policy)
+        assert_equal_ids(native, reference, [*texts, long_document(texts)], policy)
     assert_equal_ids(native, reference, list(adversarial.code_point_texts(together=1)), "text")
     assert_equal_ids(native, reference, adversarial.sampled_code_points(), "text")
+
+
+@pytest.mark.parametrize("package", real.DISTRIBUTIONS)
+def test_a_package_that_should_be_there_and_is_not_fails_the_test(package, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    expected = pytest.skip if real.is_excluded(real.DISTRIBUTIONS[package]) else pytest.fail
+    with pytest.raises(expected.Exception, match=package):
+        real.package_file(package, "any")
+
+
+# Files that native must leave to the reference, or nearly must
+
+
+def auto(value, folder):
+    path = folder / "tokenizer.json"
+    path.write_bytes(json.dumps(value).encode())
+    return gristmill.load_tokenizer(path)
+
+
+def test_a_pattern_that_takes_back_many_ends_gives_the_references_ids(tmp_path):
+    pattern = split_part("x(?:a{40}y)?|[^x]")
+    value = changed(BYTES, pre_tokenizer=sequence(pattern, CUT_BYTES))
+    texts = ["x" + "a" * count + end for count in (0, 30, 31, 32, 39, 40, 41) for end in ("", "y", "z")]
+    tokenizer = auto(value, tmp_path)
+    assert tokenizer.engine_name == "native"
+    assert_equal_ids(tokenizer, HuggingFace(value), [*texts, "".join(texts)], "text")
+
+
+def test_merges_of_fallback_bytes_are_left_to_the_reference(tmp_path):
+    vocab = SPACED["model"]["vocab"]
+    model = {
+        "vocab": vocab | {"<0xEA><0x99>": len(vocab)},
+        "merges": [*SPACED["model"]["merges"], ["<0xEA>", "<0x99>"]],
+    }
+    value = changed(SPACED, model=model)
+    tokenizer = auto(value, tmp_path)
+    assert tokenizer.engine_name == "tokenizers"
+    assert "byte fallback" in tokenizer.why_not_native
+    assert len(vocab) in tokenizer.encode("\ua640")
+    assert_equal_ids(tokenizer, HuggingFace(value), ["\ua640", "a\ua640\ua641 b"], "text")
+
+
+def test_a_space_mark_that_is_no_token_is_left_to_the_reference(tmp_path):
+    kept = [token for token in SPACED["model"]["vocab"] if "▁" not in token]
+    model = {
+        "vocab": {token: i for i, token in enumerate(kept)},
+        "merges": [pair for pair in SPACED["model"]["merges"] if "▁" not in "".join(pair)],
+    }
+    value = changed(SPACED, model=model)
+    tokenizer = auto(value, tmp_path)
+    assert tokenizer.engine_name == "tokenizers"
+    assert "▁" in tokenizer.why_not_native
+    assert_equal_ids(tokenizer, HuggingFace(value), ["a b", " a  b "], "text")

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+import types
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -12,11 +14,18 @@ import pytest
 import sentencepiece
 import tiktoken
 import tokenizers
+import transformers
 from tokenizers import normalizers
 
 import gristmill
 import made_tokenizers as made
-from gristmill.errors import ConfigError, TokenizerError, TokenizerFormatError, UnsupportedTokenizerError
+from gristmill.errors import (
+    ConfigError,
+    InputError,
+    TokenizerError,
+    TokenizerFormatError,
+    UnsupportedTokenizerError,
+)
 from gristmill.load.hf_json import load_tokenizer_json
 from gristmill.load.hf_pipeline import read_pipeline
 from gristmill.load.probe import PROBE, probe_documents
@@ -450,8 +459,9 @@ class PythonTokenizer:
         return self.get_vocab()[token]
 
     def encode(self, text, add_special_tokens=True, split_special_tokens=False):
-        assert split_special_tokens
-        return [byte or 1 for byte in text.encode()] + ([0] if add_special_tokens else [])
+        parts = [text] if split_special_tokens else re.split(r"\s*</s>\s*", text)
+        ids = [i for part in parts for i in (*(byte or 1 for byte in part.encode()), 0)][:-1]
+        return ids + ([0] if add_special_tokens else [])
 
     def decode(self, ids):
         return bytes(ids).decode("utf-8", "replace")
@@ -469,9 +479,63 @@ def test_a_python_tokenizer_runs_through_the_slow_engine():
     assert tokenizer.why_not_native
     assert tokenizer.eos_id == 0
     assert tokenizer.encode("a</s>").tolist() == list(b"a</s>")
-    assert tokenizer.encode("a</s>b", special_tokens="parse").tolist() == [97, 0, 98]
+    assert tokenizer.encode("a </s>b", special_tokens="parse").tolist() == [97, 0, 98]
     assert tokenizer.decode(tokenizer.encode("héllo")) == "héllo"
     assert tokenizer.fingerprint == gristmill.load_tokenizer(PythonTokenizer()).fingerprint
+
+
+class AddedText(str):
+    """What transformers shows of an added token."""
+
+    special = False
+
+
+class MoreTokens(PythonTokenizer):
+    """With a token that is not special, which split_special_tokens makes text all the same."""
+
+    added_tokens_decoder = types.MappingProxyType({0: AddedText("</s>"), 255: AddedText("foo")})
+
+    def encode(self, text, add_special_tokens=True, split_special_tokens=False):
+        if not split_special_tokens:
+            text = text.replace("foo", "ÿ")
+        return [0 if c == "/" and not split_special_tokens else ord(c) % 256 or 1 for c in text]
+
+
+class DeafTokenizer(PythonTokenizer):
+    """Parses whatever it is told."""
+
+    def encode(self, text, add_special_tokens=True, split_special_tokens=True):
+        return super().encode(text, add_special_tokens)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(MoreTokens, "'foo' as text too"), (DeafTokenizer, "whatever it is told")]
+)
+def test_special_text_is_refused_where_a_library_cannot_take_it_as_text(kind, reason):
+    tokenizer = gristmill.load_tokenizer(kind())
+    expected = kind().encode("a foo", add_special_tokens=False)
+    assert tokenizer.encode("a foo").tolist() == expected
+    with pytest.raises(InputError, match=f"document 1: .*</s>.* cannot stay text: .*{reason}"):
+        tokenizer.encode_batch(["a", "b </s>"])
+    assert 0 in tokenizer.encode("b </s>", special_tokens="parse")
+
+
+@pytest.mark.parametrize("text", ["a </s> b", "  </s>  </s> <pad>x", "a <extra_id_0> b", "</s>", ""])
+def test_a_transformers_python_tokenizer_parses_as_transformers_does(text):
+    reference = transformers.ByT5Tokenizer()
+    tokenizer = gristmill.load_tokenizer(reference)
+    expected = reference.encode(text, add_special_tokens=False)
+    assert tokenizer.encode(text, special_tokens="parse").tolist() == expected
+    assert tokenizer.encode(text).tolist() == [byte + 3 for byte in text.encode()]
+
+
+def test_a_transformers_fast_tokenizer_gives_its_own_ids():
+    backend = tokenizers.Tokenizer.from_str(json.dumps(made.byte_level_json()))
+    reference = transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer = gristmill.load_tokenizer(reference)
+    text = "The mill, 1234 times.\n  Zweimal wiegen"
+    assert tokenizer.engine_name == "native"
+    assert tokenizer.encode(text, special_tokens="parse").tolist() == reference.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize("thing", [None, 3, object(), ["a"], {"model": {}}])
@@ -596,17 +660,27 @@ def test_a_hub_name_fetches_the_needed_files_only_and_then_works_offline(hub):
     assert hub.server.seen == []
 
 
+NOWHERE = "no such file or folder here, and as a hub name"
+
+
+@pytest.mark.parametrize("name", ["llama3/tokenizer.json", "tokenizer.model", "a/b.tiktoken", "vocab.TXT"])
+def test_the_name_of_a_file_never_goes_to_the_hub(name, monkeypatch):
+    monkeypatch.setattr("gristmill.load.download_tokenizer", lambda *_, **__: pytest.fail("went to the hub"))
+    with pytest.raises(TokenizerFormatError, match="no such file or folder"):
+        gristmill.load_tokenizer(name)
+
+
 def test_revision_and_token_reach_the_hub(hub):
     assert hub("'gated/tiny', revision='v2', token='hf_secret'").startswith("0 1 [")
     assert ("HEAD", "v2/tokenizer.json", "Bearer hf_secret") in hub.server.seen
-    assert hub("'gated/tiny'").startswith("TokenizerError hub name 'gated/tiny': access is restricted")
+    assert hub("'gated/tiny'").startswith(f"TokenizerError {NOWHERE} 'gated/tiny' is restricted")
 
 
 def test_what_the_hub_does_not_have_is_said_plainly(hub):
-    assert "no revision 'v9'" in hub("'someone/tiny', revision='v9'")
-    assert "no repository" in hub("'someone/else'")
+    assert f"{NOWHERE} 'someone/tiny' has no revision 'v9'" in hub("'someone/tiny', revision='v9'")
+    assert f"{NOWHERE} 'someone/else' is no repository" in hub("'someone/else'")
     hub.server.files.clear()
-    assert "none of tokenizer.json, tekken.json, tokenizer.model" in hub("'someone/tiny'")
+    assert f"{NOWHERE} 'someone/tiny' has none of tokenizer.json, tekken.json" in hub("'someone/tiny'")
 
 
 def test_a_hub_repository_without_tokenizer_json_gives_its_model(hub):

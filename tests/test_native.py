@@ -11,7 +11,8 @@ import made_tokenizers as made
 import real_tokenizers as real
 from gristmill import _native
 from gristmill.batch import flatten_texts
-from gristmill.engines.native import DEFAULT_CACHE_BYTES, NativeEngine
+from gristmill.config import DEFAULT_CACHE_BYTES
+from gristmill.engines.native import NativeEngine
 from gristmill.engines.twins import merge_ranks
 from native_engines import SPECS, documents, encode, random_words
 

@@ -182,11 +182,14 @@ void check_merges(const Model& model, std::string_view text) {
     check(shortest == expected, "merge_short is merge_slowly", text);
 }
 
+template <size_t kSize>
 void check_many(const Model& model, const std::vector<std::string>& texts) {
-    std::vector<MergeJob> jobs;
-    for (const std::string& text : texts) jobs.push_back({text, {}, 0});
-    merge_many(model, jobs.data(), jobs.size());
-    for (const MergeJob& job : jobs) {
+    std::vector<MergeJob<kSize - 1>> jobs;
+    for (const std::string& text : texts) {
+        if (text.size() < kSize) jobs.emplace_back().set(text);
+    }
+    merge_many<kSize>(model, jobs.data(), jobs.size());
+    for (const auto& job : jobs) {
         Ids expected;
         merge_slowly(model, job.text, expected);
         check(Ids(job.ids, job.ids + job.count) == expected, "merge_many is merge_slowly", job.text);
@@ -205,9 +208,10 @@ void test_every_way_to_merge_is_the_slow_way() {
             std::vector<std::string> many;
             for (size_t n = chance.below(40); n > 0; --n) {
                 std::string part = chance.text(kParts, 1 + chance.below(4));
-                if (part.size() <= MergeJob::kMaxBytes) many.push_back(part);
+                many.push_back(part);
             }
-            check_many(model, many);
+            check_many<16>(model, many);
+            check_many<32>(model, many);
         }
     }
 }
@@ -249,7 +253,7 @@ void test_the_piece_table_gives_back_what_it_was_given() {
             };
             auto look_up = [&](const std::string& text, bool& is_there) {
                 if (text.size() > ShortKey::kMaxBytes) {
-                    auto found = table.find_long(text, PieceTable::hash_long(text));
+                    auto found = table.find_long(text, hash_bytes(text));
                     is_there = found.ids != nullptr;
                     return is_there ? Ids(found.ids, found.ids + found.count) : Ids{};
                 }
@@ -265,7 +269,7 @@ void test_the_piece_table_gives_back_what_it_was_given() {
             check(!is_there, "a piece never given is not there", piece);
             Ids ids = ids_of(piece);
             if (piece.size() > ShortKey::kMaxBytes) {
-                table.insert_long(piece, PieceTable::hash_long(piece), ids.data(), ids.size());
+                table.insert_long(piece, hash_bytes(piece), ids.data(), ids.size());
             } else {
                 ShortKey key = ShortKey::load_safely(bytes_of(piece), piece.size());
                 table.insert(key, key.hash(), ids.data(), ids.size());

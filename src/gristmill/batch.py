@@ -25,7 +25,8 @@ Texts = Any
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """Ids of many documents: those of document i are `batch[i]`, a view of `batch.ids`."""
+    """Ids of many documents: those of document i are `batch[i]`, a view of `batch.ids`; a slice is a batch
+    of its own."""
 
     ids: Ids
     offsets: Offsets
@@ -42,7 +43,8 @@ class TokenBatch:
             start, stop, step = index.indices(len(self))
             if step != 1:
                 raise IndexError("a TokenBatch has slices of step 1 only")
-            return TokenBatch(self.ids, self.offsets[start : max(start, stop) + 1])
+            offsets = self.offsets[start : max(start, stop) + 1]
+            return TokenBatch(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0])
         document = range(len(self))[index]
         return self.ids[self.offsets[document] : self.offsets[document + 1]]
 

@@ -1,7 +1,7 @@
 """Times the ways to encode a text: every method in a fresh process, in alternated rounds, ids compared first.
 
-A pass reads every document once, with the text already in memory when the clock starts. A method whose ids
-differ from the reference has no time.
+A pass reads every document once, with the text already in memory when the clock starts. Before any round is
+timed, a process of its own shows each method's ids; one that differs from the reference is not timed.
 """
 
 from __future__ import annotations
@@ -167,11 +167,14 @@ def measure(
         on_step("reference ids")
         reference, expected = _reference(place)
         measurements = [Measurement(method=plan.method, threads=plan.threads) for plan in plans]
+        for measurement in measurements:
+            on_step(f"ids: {measurement.method}")
+            _run_checked(measurement, place, expected, num_passes=1)
         for number in range(config.rounds):
             for measurement in measurements:
                 if measurement.status == "ok":
                     on_step(f"round {number + 1} of {config.rounds}: {measurement.method}")
-                    _measure_once(measurement, place, expected)
+                    _time_once(measurement, place, expected)
     return BenchReport(
         tokenizer=source,
         reference=reference,
@@ -204,21 +207,28 @@ def _reference(place: Workplace) -> tuple[str, tuple[Ids, Offsets]]:
     raise UnsupportedTokenizerError(f"{place.source}: no reference library reads it ({'; '.join(reasons)})")
 
 
-def _measure_once(measurement: Measurement, place: Workplace, expected: tuple[Ids, Offsets]) -> None:
-    plan = Plan(measurement.method, measurement.threads)
-    outcome = _run_worker(place, plan, num_passes=place.num_passes)
+def _time_once(measurement: Measurement, place: Workplace, expected: tuple[Ids, Offsets]) -> None:
+    outcome = _run_checked(measurement, place, expected, num_passes=place.num_passes)
+    if measurement.status == "ok":
+        measurement.load_s.append(outcome.load_s)
+        measurement.once_s.append(outcome.passes_s[0])
+        measurement.repeated_s.extend(outcome.passes_s[1:])
+
+
+def _run_checked(
+    measurement: Measurement, place: Workplace, expected: tuple[Ids, Offsets], *, num_passes: int
+) -> Outcome:
+    """Run a fresh process; the measurement says afterwards whether it gave the reference's ids."""
+    outcome = _run_worker(place, Plan(measurement.method, measurement.threads), num_passes=num_passes)
     if outcome.status != "ok":
         measurement.status, measurement.reason = outcome.status, outcome.reason
-        return
+        return outcome
     wrong = first_difference(expected, _take_ids(place))
     if wrong is not None:
         measurement.status = "mismatch"
         measurement.reason = f"ids differ from the reference first in document {wrong}"
         measurement.load_s, measurement.once_s, measurement.repeated_s = [], [], []
-        return
-    measurement.load_s.append(outcome.load_s)
-    measurement.once_s.append(outcome.passes_s[0])
-    measurement.repeated_s.extend(outcome.passes_s[1:])
+    return outcome
 
 
 def _take_ids(place: Workplace) -> tuple[Ids, Offsets]:

@@ -53,7 +53,7 @@ def _open_gristmill(source: str, threads: int, *, engine: EngineChoice) -> Encod
     )
 
 
-def open_tokenizers(source: str, threads: int, *, batch_size: int) -> Encoder:
+def open_tokenizers(source: str, _threads: int, *, batch_size: int) -> Encoder:
     """The `tokenizers` library in batches; its threads are set by the worker's environment."""
     tokenizer = _rival("tokenizers").Tokenizer.from_str(_tokenizer_json(source).read_text(encoding="utf-8"))
     tokenizer.encode_special_tokens = True

@@ -10,7 +10,7 @@ import msgspec
 
 from gristmill.bench import BenchReport, Measurement, baseline, median_s
 from gristmill.errors import ConfigError, MissingPackageError
-from gristmill.files import write_whole
+from gristmill.files import check_writable, write_whole
 
 HEADER = ("Method", "Time", "Docs/s", "Tokens/s", "MB/s", "Speedup")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -110,3 +110,4 @@ def check_plot_path(path: Path) -> None:
         raise MissingPackageError("--plot needs matplotlib: pip install 'gristmill[plot]'") from error
     if path.suffix not in PLOT_SUFFIXES:
         raise ConfigError(f"--plot {path}: name a file that ends in {', '.join(PLOT_SUFFIXES)}")
+    check_writable(path)

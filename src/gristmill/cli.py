@@ -7,15 +7,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 
+from gristmill.batch import Errors
 from gristmill.config import BenchConfig, check_section
 from gristmill.errors import GristmillError, InputError
-from gristmill.files import write_whole
+from gristmill.files import check_writable, write_whole
 from gristmill.tokenizer import EngineChoice, SpecialTokenPolicy, Tokenizer, load_tokenizer
 
 EXAMPLES = """\
@@ -55,52 +56,90 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.set_defaults(run=lambda _arguments: show_help(parser))
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, (line, example, add_arguments) in COMMANDS.items():
+        command = commands.add_parser(
+            name,
+            help=line,
+            description=f"{line[0].upper()}{line[1:]}.",
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_arguments(command)
+    return parser
 
-    demo = commands.add_parser("demo", help="encode embedded text, check it, show the speed")
+
+def show_help(parser: argparse.ArgumentParser) -> int:
+    """Say what there is to a user who asked for nothing."""
+    parser.print_help(sys.stderr)
+    return 2
+
+
+def add_demo(demo: argparse.ArgumentParser) -> None:
+    """Describe `demo`."""
     demo.set_defaults(run=run_demo_command)
 
-    tokenizer = commands.add_parser("tokenizer", help="show what was understood of a tokenizer")
+
+def add_tokenizer(tokenizer: argparse.ArgumentParser) -> None:
+    """Describe `tokenizer`."""
     tokenizer.add_argument("tokenizer", metavar="TOKENIZER", help="file, folder or hub name")
-    add_engine(tokenizer)
+    add_load_options(tokenizer)
     tokenizer.add_argument("--json", action="store_true", help="print JSON")
     tokenizer.set_defaults(run=run_tokenizer_command)
 
-    encode = commands.add_parser("encode", help="turn text into ids")
+
+def add_encode(encode: argparse.ArgumentParser) -> None:
+    """Describe `encode`."""
     encode.add_argument("texts", nargs="*", metavar="TEXT", help="documents; none: standard input is one")
     encode.add_argument("-t", "--tokenizer", required=True, help="file, folder or hub name")
     encode.add_argument(
         "-f", "--file", action="append", default=[], metavar="FILE", help="a file is a document"
     )
-    add_engine(encode)
+    add_load_options(encode)
     encode.add_argument(
         "--special-tokens",
         choices=get_args(SpecialTokenPolicy),
         default="text",
-        help="what text that spells a special token becomes (default: %(default)s)",
+        help="text that spells a special token stays text, is the token (parse), or is refused (error) "
+        "(default: %(default)s)",
+    )
+    encode.add_argument(
+        "--errors",
+        choices=get_args(Errors),
+        default="strict",
+        help="bytes that are no UTF-8 are refused (strict) or become U+FFFD (replace) (default: %(default)s)",
     )
     encode.add_argument("--json", action="store_true", help="print one JSON object a document")
     encode.set_defaults(run=run_encode_command)
 
-    add_bench(commands.add_parser("bench", help="time the ways to encode a text"))
-    return parser
 
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Let the user choose the engine."""
+def add_load_options(parser: argparse.ArgumentParser) -> None:
+    """Let the user choose the engine, and say what a rank file leaves out."""
     parser.add_argument(
-        "--engine", choices=get_args(EngineChoice), default="auto", help="default: %(default)s"
+        "--engine",
+        choices=get_args(EngineChoice),
+        default="auto",
+        help="native: ours; tokenizers: that library; slow: any other, through Python; "
+        "auto: native where it gives the reference's ids (default: %(default)s)",
     )
+    parser.add_argument("--encoding", metavar="NAME", help="encoding of a rank file, such as cl100k_base")
+    parser.add_argument("--pattern", metavar="REGEX", help="split pattern of a rank file without an encoding")
 
 
 def add_bench(bench: argparse.ArgumentParser) -> None:
     """Describe `bench`; absent options are left out, so that their defaults live in config alone."""
     bench.argument_default = argparse.SUPPRESS
-    bench.add_argument("texts", nargs="*", metavar="FILE", help="text or JSONL; none: embedded text")
-    bench.add_argument("-t", "--tokenizer", help="file, folder or hub name; none: a small one")
-    bench.add_argument("--num-docs", type=int, help="use the first so many documents")
-    bench.add_argument("--rounds", type=int, help="fresh processes a method; medians are shown")
-    bench.add_argument("--threads", type=int, help="threads of the parallel methods; none: all cores")
+    default = BenchConfig()
+    bench.add_argument("texts", nargs="*", metavar="FILE", help="text or JSONL (default: embedded text)")
+    bench.add_argument("-t", "--tokenizer", help="file, folder or hub name (default: a small one)")
+    bench.add_argument(
+        "--num-docs", type=int, help=f"use the first so many documents (default: {default.num_docs})"
+    )
+    bench.add_argument(
+        "--rounds", type=int, help=f"fresh processes a method, medians shown (default: {default.rounds})"
+    )
+    bench.add_argument("--threads", type=int, help="threads of the parallel methods (default: all cores)")
     bench.add_argument("--repeat", action="store_true", dest="is_repeated", help="also time a second pass")
     bench.add_argument("--json", default=None, metavar="FILE", help="write raw times; - prints them")
     bench.add_argument("--plot", default=None, metavar="FILE", help="draw a bar chart (.png, .svg or .pdf)")
@@ -129,28 +168,39 @@ def run_demo_command(_arguments: argparse.Namespace) -> int:
 def run_tokenizer_command(arguments: argparse.Namespace) -> int:
     """Show what a tokenizer is."""
     start = time.perf_counter()
-    tokenizer = load_tokenizer(arguments.tokenizer, engine=arguments.engine)
-    facts = describe(tokenizer) | {"load_s": round(time.perf_counter() - start, 3)}
-    if arguments.json:
-        print(msgspec.json.encode(facts).decode())
-        return 0
-    for name, value in facts.items():
-        print(f"{name:<15} {'-' if value is None else value}")
+    tokenizer = load_asked(arguments)
+    facts = tokenizer.describe() | {"load_s": round(time.perf_counter() - start, 3)}
+    print(msgspec.json.encode(facts).decode() if arguments.json else render_facts(facts))
     return 0
 
 
-def describe(tokenizer: Tokenizer) -> dict[str, object]:
-    """List what a user may want to know of a tokenizer."""
-    return {
-        "engine": tokenizer.engine_name,
-        "why_not_native": tokenizer.why_not_native,
-        "vocab_size": tokenizer.vocab_size,
-        "bos_id": tokenizer.bos_id,
-        "eos_id": tokenizer.eos_id,
-        "pad_id": tokenizer.pad_id,
-        "token_dtype": str(tokenizer.token_dtype),
-        "fingerprint": tokenizer.fingerprint,
-    }
+def load_asked(arguments: argparse.Namespace) -> Tokenizer:
+    """Load the tokenizer the user named, as the user asked."""
+    return load_tokenizer(
+        arguments.tokenizer,
+        engine=arguments.engine,
+        encoding=arguments.encoding,
+        pattern=arguments.pattern,
+    )
+
+
+def render_facts(facts: Mapping[str, object]) -> str:
+    """One line a fact, one more for each further split."""
+    reason = facts["why_not_named"]
+    shown = {name: value for name, value in facts.items() if name != "why_not_named"}
+    unknown = "left to its own library"
+    absent = {"bos_id": reason, "eos_id": reason, "normalizer": unknown, "splits": unknown}
+    filled = {name: absent.get(name, "-") if value is None else value for name, value in shown.items()}
+    return "\n".join(f"{name:<18}  {_render_fact(value)}" for name, value in filled.items())
+
+
+def _render_fact(value: object) -> str:
+    if isinstance(value, list):
+        return f"\n{'':<20}".join(map(_render_fact, value)) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{_render_fact(text)} {id_}" for text, id_ in value.items()) or "none"
+    # A file may hold anything, and a terminal obeys control characters.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
 
 
 def run_encode_command(arguments: argparse.Namespace) -> int:
@@ -158,14 +208,16 @@ def run_encode_command(arguments: argparse.Namespace) -> int:
     documents: list[str | bytes] = [*arguments.texts, *map(read_document, arguments.file)]
     if not documents:
         documents = [sys.stdin.buffer.read()]
-    tokenizer = load_tokenizer(arguments.tokenizer, engine=arguments.engine)
-    batch = tokenizer.encode_batch(documents, special_tokens=arguments.special_tokens)
+    batch = load_asked(arguments).encode_batch(
+        documents, special_tokens=arguments.special_tokens, errors=arguments.errors
+    )
     for document in batch:
         ids = document.tolist()
         if arguments.json:
-            print(msgspec.json.encode({"num_tokens": len(ids), "ids": ids}).decode())
+            line = msgspec.json.encode({"num_tokens": len(ids), "ids": ids}).decode()
         else:
-            print(*ids)
+            line = " ".join(map(str, ids))
+        sys.stdout.write(line + "\n")
     return 0
 
 
@@ -184,7 +236,9 @@ def run_bench_command(arguments: argparse.Namespace) -> int:
 
     values = {key: value for key, value in vars(arguments).items() if key in BenchConfig.__struct_fields__}
     config = check_section(BenchConfig, values, name="bench")
-    if arguments.plot:
+    if arguments.json not in (None, "-"):
+        check_writable(Path(arguments.json))
+    if arguments.plot is not None:
         check_plot_path(Path(arguments.plot))
     report = run_bench(config, on_step=show_step)
     show_step("")
@@ -194,7 +248,7 @@ def run_bench_command(arguments: argparse.Namespace) -> int:
         print(render_table(report))
     if arguments.json not in (None, "-"):
         write_whole(Path(arguments.json), render_json(report))
-    if arguments.plot:
+    if arguments.plot is not None:
         write_plot(report, Path(arguments.plot))
     return 1 if any(m.status == "mismatch" and m.method == "native" for m in report.measurements) else 0
 
@@ -203,3 +257,24 @@ def show_step(step: str) -> None:
     """Show on a terminal what is being measured, in place."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+
+
+COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
+    "demo": ("encode embedded text, check it, show the speed", "gristmill demo", add_demo),
+    "tokenizer": (
+        "show what was understood of a tokenizer",
+        "gristmill tokenizer ranks.tiktoken --encoding cl100k_base",
+        add_tokenizer,
+    ),
+    "encode": (
+        "turn text into ids, a line for each document",
+        "gristmill encode -t path/to/llama3 --special-tokens parse -f page.txt",
+        add_encode,
+    ),
+    "bench": (
+        "time the ways to encode a text, after comparing their ids",
+        "gristmill bench -t path/to/llama3 corpus.jsonl --rounds 5 --plot speed.png",
+        add_bench,
+    ),
+}
+"""Of each command: a line on what it does, an example, and what adds its arguments."""

@@ -12,6 +12,10 @@ from gristmill.errors import ConfigError
 Section = TypeVar("Section", bound=msgspec.Struct)
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
+DEFAULT_CACHE_BYTES = 64 << 20
+"""Of pieces that each thread of the native engine remembers."""
+MAX_THREADS = 1024
+
 
 class BenchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `gristmill bench` measures."""
@@ -22,7 +26,7 @@ class BenchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Plain text or JSONL files; none: the embedded text."""
     num_docs: Count = 1000
     rounds: Count = 3
-    threads: Count | None = None
+    threads: Annotated[int, msgspec.Meta(ge=1, le=MAX_THREADS)] | None = None
     """Threads of the parallel methods; absent: all cores."""
     is_repeated: bool = False
     """Also time a second pass over the same documents in the same process."""

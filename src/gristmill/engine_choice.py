@@ -4,7 +4,6 @@ text."""
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import logging
 import os
 import sys
@@ -14,14 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
+from gristmill import _native
 from gristmill.batch import flatten_texts
 from gristmill.engines import Engine, SpecialTokens
+from gristmill.engines.native import compile_native
 from gristmill.errors import GristmillError, InputError, UnsupportedTokenizerError
 from gristmill.files import write_whole
 from gristmill.load.loaded import Loaded
 from gristmill.load.probe import PROBE, probe_documents
 
 log = logging.getLogger(__name__)
+
+PACKAGE = Path(__file__).parent
 
 
 def choose_engine(loaded: Loaded, choice: str) -> tuple[Engine, str | None]:
@@ -46,11 +49,7 @@ def open_native(loaded: Loaded) -> Engine:
     none."""
     if loaded.spec is None:
         raise UnsupportedTokenizerError(loaded.why_not_native)
-    try:
-        from gristmill.engines.native import compile_native
-    except ImportError as error:
-        raise UnsupportedTokenizerError("this installation has no native engine") from error
-    native: Engine = compile_native(loaded.spec)
+    native = compile_native(loaded.spec)
     key = _check_key(loaded)
     if not _is_remembered(key):
         check_agreement(native, loaded)
@@ -82,9 +81,8 @@ def check_agreement(native: Engine, loaded: Loaded) -> None:
 
 
 # A passed check is remembered on disk, so that loading need not build the reference: half a second for a
-# large
-# vocabulary. The name of the file says all that was compared; its content is the name again, so a damaged
-# one counts for nothing.
+# large vocabulary. The name of the file says all that was compared; its content is the name again, so a
+# damaged one counts for nothing.
 
 
 def cache_folder() -> Path:
@@ -100,20 +98,20 @@ def cache_folder() -> Path:
 
 
 def _check_key(loaded: Loaded) -> str:
-    parts = [loaded.fingerprint, loaded.reference_version, _native_version(), PROBE]
+    parts = [loaded.fingerprint, loaded.reference_version, *_own_versions(), PROBE]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
 
 
-def _native_version() -> str:
+def _own_versions() -> list[str]:
+    """Size and time of every file that the native engine is made of: an editable installation changes them
+    under one version number."""
     try:
         number = version("gristmill")
     except PackageNotFoundError:
         number = "source"
-    found = importlib.util.find_spec("gristmill._native")
-    if found is None or not found.origin or not os.path.exists(found.origin):
-        return number
-    status = os.stat(found.origin)
-    return f"{number} {status.st_size} {status.st_mtime_ns}"
+    files = [Path(_native.__file__), *sorted(PACKAGE.rglob("*.py"))]
+    states = [(path.name, path.stat()) for path in files if path.exists()]
+    return [number, *(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)]
 
 
 def _is_remembered(key: str) -> bool:

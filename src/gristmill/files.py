@@ -9,12 +9,16 @@ from pathlib import Path
 from gristmill.errors import InputError
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a path that `write_whole` could not write, before work is done for it."""
+    handle, temporary = _open_beside(path)
+    os.close(handle)
+    os.unlink(temporary)
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old content or all of the new, never a part."""
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror})") from error
+    handle, temporary = _open_beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -22,6 +26,18 @@ def write_whole(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise InputError(f"{path}: cannot be written ({error.strerror})") from error
         raise
+
+
+def _open_beside(path: Path) -> tuple[int, str]:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file")
+    try:
+        return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: cannot be written ({reason})") from error

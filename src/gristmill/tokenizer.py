@@ -6,35 +6,61 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gristmill.batch import Errors, Texts, TokenBatch, flatten_texts
+from gristmill.config import MAX_THREADS
 from gristmill.engine_choice import choose_engine
 from gristmill.engines import Engine, EngineName, Ids, ListEngine, Offsets
-from gristmill.errors import ConfigError, InputError
-from gristmill.load import Loaded, LoadOptions, load_source
+from gristmill.errors import ConfigError, InputError, TokenizerError
+from gristmill.load import Loaded, LoadOptions, describe, load_source
 from gristmill.special_text import find_special_text
 
-ENGINES: tuple[str, ...] = get_args(EngineName)
 EngineChoice = Literal["auto", "native", "tokenizers", "slow"]
 SpecialTokenPolicy = Literal["text", "parse", "error"]
+
+
+class Origin(NamedTuple):
+    """What a tokenizer was loaded from, so that another process can load it too."""
+
+    source: str
+    options: LoadOptions
+    engine: EngineChoice
 
 
 class Tokenizer:
     """Text to ids and back, exactly as the tokenizer's own library has it.
 
-    No call adds BOS or EOS: where they go is for whoever lays out training rows to say."""
+    No call adds BOS or EOS: where they go is for whoever lays out training rows to say. A tokenizer that came
+    from a path or a hub name can be pickled; it is loaded again where it arrives."""
 
-    def __init__(self, loaded: Loaded, engine: Engine, *, why_not_native: str | None) -> None:
+    def __init__(
+        self, loaded: Loaded, engine: Engine, *, why_not_native: str | None, origin: Origin | None
+    ) -> None:
         self._loaded = loaded
         self._engine = engine
         self._why_not_native = why_not_native
+        self._origin = origin
 
     def __repr__(self) -> str:
         return f"<gristmill.Tokenizer {self._loaded.source}: {self.engine_name}, {self.vocab_size} tokens>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._origin is None:
+            raise TokenizerError(
+                f"a tokenizer loaded from an object ({self._loaded.source}) cannot be pickled; "
+                "call load_tokenizer in each worker"
+            )
+        return _load_again, (self._origin, self.fingerprint)
+
+    def __copy__(self) -> Tokenizer:
+        return self  # nothing in it changes
+
+    def __deepcopy__(self, _memo: object) -> Tokenizer:
+        return self
 
     def encode_batch(
         self,
@@ -44,9 +70,11 @@ class Tokenizer:
         special_tokens: SpecialTokenPolicy = "text",
         errors: Errors = "strict",
     ) -> TokenBatch:
-        """Ids of many documents, the same for any number of threads.
+        """Ids of many documents, the same for any number of threads; no number of threads means all cores.
 
-        Text that reads like a special token stays text, becomes the token (parse), or is refused (error)."""
+        Texts are a list of str or bytes, a pyarrow string or binary array (large or not, chunked or not), or
+        a pair (buffer, offsets). Text that reads like a special token stays text, becomes the token (parse),
+        or is refused (error)."""
         _one_of(Errors, errors, "errors")
         threads = _threads(num_threads)
         if (
@@ -114,6 +142,15 @@ class Tokenizer:
     def token_to_id(self, token: str) -> int | None:
         """Id of a token as its file spells it, or None."""
         return self._loaded.token_to_id(token)
+
+    def describe(self) -> dict[str, object]:
+        """What was understood of the tokenizer, as plain values."""
+        chosen = {
+            "engine": self.engine_name,
+            "why_not_native": self.why_not_native,
+            "token_dtype": str(self.token_dtype),
+        }
+        return chosen | describe(self._loaded)
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
@@ -204,9 +241,25 @@ def load_tokenizer(
         token=token,
         cache_dir=cache_dir,
     )
+    return _load(source, options, engine)
+
+
+def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:
     loaded = load_source(source, options)
     chosen, why_not_native = choose_engine(loaded, engine)
-    return Tokenizer(loaded, chosen, why_not_native=why_not_native)
+    origin = None
+    if isinstance(source, str | os.PathLike):
+        # A worker may run in another folder.
+        name = os.path.abspath(source) if os.path.lexists(source) else os.fspath(source)
+        origin = Origin(name, options, engine)
+    return Tokenizer(loaded, chosen, why_not_native=why_not_native, origin=origin)
+
+
+def _load_again(origin: Origin, fingerprint: str) -> Tokenizer:
+    tokenizer = _load(*origin)
+    if tokenizer.fingerprint != fingerprint:
+        raise TokenizerError(f"{origin.source}: is another tokenizer than the one pickled; pickle it anew")
+    return tokenizer
 
 
 def _one_of(kind: Any, value: Any, name: str) -> Any:
@@ -219,6 +272,6 @@ def _one_of(kind: Any, value: Any, name: str) -> Any:
 def _threads(num_threads: int | None) -> int:
     if num_threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if type(num_threads) is not int or num_threads < 1:
-        raise ConfigError(f"num_threads is {num_threads!r}; it must be 1 or more")
+    if type(num_threads) is not int or not 1 <= num_threads <= MAX_THREADS:
+        raise ConfigError(f"num_threads is {num_threads!r}; it must be in 1..{MAX_THREADS}")
     return num_threads

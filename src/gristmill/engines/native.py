@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _native
+from gristmill.config import DEFAULT_CACHE_BYTES
 from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.errors import InputError, UnsupportedTokenizerError
 from gristmill.pattern import CompiledSplits, compile_splits
@@ -17,8 +18,6 @@ from gristmill.pattern.charset import Partition, classes_of_set, named_set, part
 from gristmill.spec import MergeModel, Normalization, RankModel, ScoreModel, Split, TokenizerSpec
 
 SPACE_MARK = "▁"
-NO_ID = 0xFFFFFFFF
-DEFAULT_CACHE_BYTES = 64 << 20
 
 
 class NativeEngine:
@@ -98,7 +97,7 @@ def compile_native(spec: TokenizerSpec) -> NativeEngine:
     """The engine of a spec; `UnsupportedTokenizerError` says why there is none."""
     try:
         return NativeEngine(spec)
-    except _native.ModelError as error:
+    except ValueError as error:  # ModelError, or a table the core refuses
         raise UnsupportedTokenizerError(str(error)) from error
 
 
@@ -135,7 +134,7 @@ def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: No
             model.pieces,
             model.ids,
             _ranks_of_scores(model.scores),
-            [NO_ID if i < 0 else i for i in model.byte_ids],
+            model.byte_ids,
         )
     text: Literal["byte_level", "marks", "plain"] = "byte_level"
     if model.token_text == "plain":

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from gristmill.errors import ConfigError, TokenizerFormatError
-from gristmill.load.folder import find_tokenizer_file, read_roles
+from gristmill.load.describe import describe
+from gristmill.load.folder import TOKENIZER_JSON, find_tokenizer_file, read_roles
 from gristmill.load.hf_json import load_tokenizer_json
 from gristmill.load.hub import download_tokenizer, looks_like_hub_name
 from gristmill.load.loaded import Loaded
@@ -20,7 +21,7 @@ from gristmill.load.sentencepiece_model import load_sentencepiece, looks_like_mo
 from gristmill.load.tekken import load_tekken, looks_like_tekken
 from gristmill.load.tiktoken_ranks import load_ranks, looks_like_ranks
 
-__all__ = ["LoadOptions", "Loaded", "load_source"]
+__all__ = ["LoadOptions", "Loaded", "describe", "load_source"]
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +77,13 @@ def _load_path(path: Path, options: LoadOptions) -> Loaded:
 
 
 def _load_file(path: Path, options: LoadOptions, *, source: str) -> Loaded:
-    content = read_whole(path)
+    loaded, format_ = _load_content(read_whole(path), path, options, source=source)
+    return msgspec.structs.replace(loaded, path=path, format=format_)
+
+
+def _load_content(content: bytes, path: Path, options: LoadOptions, *, source: str) -> tuple[Loaded, str]:
     if looks_like_ranks(content):
-        return load_ranks(
+        loaded = load_ranks(
             content,
             source=source,
             name=path.name,
@@ -86,16 +91,17 @@ def _load_file(path: Path, options: LoadOptions, *, source: str) -> Loaded:
             pattern=options.pattern,
             special_tokens=options.special_tokens,
         )
+        return loaded, "tiktoken ranks"
     is_json = content.lstrip(b" \t\r\n")[:1] == b"{"
     if is_json or looks_like_model(content):
         _refuse(options, f"{source}, which is no rank file", *RANK_OPTIONS)
     if is_json and looks_like_tekken(content):
-        return load_tekken(content, source=source)
+        return load_tekken(content, source=source), "tekken.json"
     if is_json:
-        roles = read_roles(path.parent) if path.name == "tokenizer.json" else None
-        return load_tokenizer_json(content, source=source, roles=roles)
+        roles = read_roles(path.parent) if path.name == TOKENIZER_JSON else None
+        return load_tokenizer_json(content, source=source, roles=roles), TOKENIZER_JSON
     if looks_like_model(content):
-        return load_sentencepiece(content, source=source)
+        return load_sentencepiece(content, source=source), "SentencePiece model"
     raise TokenizerFormatError(
         f"{source}: is no tokenizer.json, rank file, SentencePiece model or tekken.json, or is damaged"
     )

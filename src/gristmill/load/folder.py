@@ -11,7 +11,8 @@ import msgspec
 from gristmill.errors import TokenizerFormatError
 from gristmill.load.reading import decode_json, read_whole
 
-TOKENIZER_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model")
+TOKENIZER_JSON = "tokenizer.json"
+TOKENIZER_FILES = (TOKENIZER_JSON, "tekken.json", "tokenizer.model")
 """In order of preference; *.tiktoken comes last."""
 ROLE_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 """Later ones win."""

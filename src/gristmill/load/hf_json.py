@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Mapping
+from itertools import chain
 from operator import methodcaller
 from typing import Any
 
@@ -84,6 +85,7 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
     ids = {name: token_to_id(token) for name, token in (roles or {}).items()}
     return Loaded(
         source=source,
+        model=_kind(model)[:40],
         spec=spec,
         why_not_native=why_not,
         fingerprint=fingerprint_spec(spec) if spec else _fingerprint_parts(model, sections, added),
@@ -191,6 +193,8 @@ def _spec(
     _require_plain_bpe(model)
     line = read_pipeline(normalizer, pre_tokenizer)
     _require_bytes(model, vocab, line)
+    if not line.is_byte_level:
+        _require_bytes_apart(model, vocab)
     _require_honest_ids(entries, added, vocab)
     _require_clear_normalized(line, added)
     return TokenizerSpec(
@@ -243,12 +247,27 @@ def _require_bytes(model: _Model, vocab: dict[str, int], line: Pipeline) -> None
         return
     if not model.byte_fallback:
         raise UnsupportedTokenizerError("it has no byte fallback, so characters can be unknown")
+    replaces_spaces = line.replaces_spaces is not None
+    if replaces_spaces and SPACE_MARK not in vocab:
+        raise UnsupportedTokenizerError(f"it replaces spaces by {SPACE_MARK}, which is no token")
     for byte in BYTE_CHARACTERS:
         # Below 0x80 a byte is a character, and falls back only if that is no token (Gemma has a tab but no
         # <0x09>).
-        is_whole = byte < 0x80 and (chr(byte) in vocab or (byte == 0x20 and line.replaces_spaces is not None))
+        is_whole = byte < 0x80 and (SPACE_MARK if byte == 0x20 and replaces_spaces else chr(byte)) in vocab
         if not is_whole and f"<0x{byte:02X}>" not in vocab:
             raise UnsupportedTokenizerError(f"its byte fallback has no token <0x{byte:02X}>")
+
+
+def _require_bytes_apart(model: _Model, vocab: dict[str, int]) -> None:
+    """The library merges tokens that characters have fallen back to, the native engine does not."""
+    # Such a merge makes a token that holds a byte's; few vocabularies have one, and merges are many.
+    if not any(len(token) > 6 and "<0x" in token for token in vocab):
+        return
+    merges: Any = model.merges or []
+    if merges and isinstance(merges[0], str):
+        merges = map(methodcaller("split", " "), merges)
+    if not FALLBACK_TOKENS.isdisjoint(chain.from_iterable(merges)):
+        raise UnsupportedTokenizerError("a merge joins tokens of its byte fallback")
 
 
 def _require_honest_ids(
@@ -305,3 +324,4 @@ def _byte_characters() -> dict[int, str]:
 
 
 BYTE_CHARACTERS = _byte_characters()
+FALLBACK_TOKENS = frozenset(f"<0x{byte:02X}>" for byte in range(256))

@@ -11,11 +11,14 @@ from gristmill.errors import MissingPackageError, TokenizerError
 from gristmill.load.folder import ROLE_FILES, TOKENIZER_FILES
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+_FILE_ENDINGS = (".json", ".model", ".tiktoken", ".txt")
+"""A name that ends so is a file's; mistyped, it must not go over the network."""
 
 
 def looks_like_hub_name(text: str) -> bool:
-    """Whether it can be owner/name or a name of old."""
-    return _NAME.fullmatch(text) is not None and ".." not in text and "--" not in text
+    """Whether it can be owner/name or a name of old, and not the name of a file."""
+    is_name = _NAME.fullmatch(text) is not None and ".." not in text and "--" not in text
+    return is_name and not text.lower().endswith(_FILE_ENDINGS)
 
 
 def download_tokenizer(
@@ -26,7 +29,7 @@ def download_tokenizer(
         import huggingface_hub
     except ImportError as error:
         raise MissingPackageError(
-            f"{name!r} is no file, and hub names need huggingface_hub: pip install 'gristmill[hub]'"
+            f"{_nowhere(name)} needs huggingface_hub: pip install 'gristmill[hub]'"
         ) from error
 
     def fetch(file: str, commit: str | None) -> Path:
@@ -43,8 +46,12 @@ def download_tokenizer(
     commit = path.parent.name  # the cache keeps snapshots/<commit>/: all files come from one
     if path.name == "tokenizer.json":
         for file in ROLE_FILES:
-            _fetch_optional(fetch, file, commit)
+            _fetch_optional(fetch, file, name, commit)
     return path
+
+
+def _nowhere(name: str) -> str:
+    return f"no such file or folder here, and as a hub name {name!r}"
 
 
 def _first(fetch: Any, name: str, revision: str | None) -> Path:
@@ -58,15 +65,15 @@ def _first(fetch: Any, name: str, revision: str | None) -> Path:
                 raise _explained(error, name, revision) from error
             missing = error
     where = "in the cache" if isinstance(missing, FileNotFoundError) else "on the hub"
-    raise TokenizerError(f"hub name {name!r}: has none of {', '.join(TOKENIZER_FILES)} {where}") from missing
+    raise TokenizerError(f"{_nowhere(name)} has none of {', '.join(TOKENIZER_FILES)} {where}") from missing
 
 
-def _fetch_optional(fetch: Any, file: str, commit: str) -> None:
+def _fetch_optional(fetch: Any, file: str, name: str, commit: str) -> None:
     try:
         fetch(file, commit)
     except Exception as error:
         if not _is_missing_file(error):
-            raise _explained(error, file, commit) from error
+            raise _explained(error, name, commit) from error
 
 
 def _is_missing_file(error: Exception) -> bool:
@@ -83,15 +90,13 @@ def _explained(error: Exception, name: str, revision: str | None) -> TokenizerEr
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        return TokenizerError(f"hub name {name!r}: access is restricted; accept its terms and pass token=")
+        return TokenizerError(f"{_nowhere(name)} is restricted; accept its terms and pass token=")
     if isinstance(error, errors.RevisionNotFoundError):
-        return TokenizerError(f"hub name {name!r}: has no revision {revision!r}")
+        return TokenizerError(f"{_nowhere(name)} has no revision {revision!r}")
     if isinstance(error, errors.RepositoryNotFoundError):
-        return TokenizerError(
-            f"{name!r} is no file here and no repository on the hub (private ones need token=)"
-        )
+        return TokenizerError(f"{_nowhere(name)} is no repository (private ones need token=)")
     if isinstance(error, errors.LocalEntryNotFoundError):
-        return TokenizerError(f"hub name {name!r}: not in the cache, and the hub cannot be reached")
+        return TokenizerError(f"{_nowhere(name)} is not in the cache, and the hub cannot be reached")
     return TokenizerError(
-        f"hub name {name!r}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        f"{_nowhere(name)} fails: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     )

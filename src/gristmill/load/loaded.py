@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -12,7 +14,7 @@ import numpy as np
 
 from gristmill.engines import Engine
 from gristmill.errors import TokenizerFormatError
-from gristmill.load.reading import MAX_ID, MAX_TOKEN_CHARACTERS
+from gristmill.load.reading import MAX_TOKEN_CHARACTERS, max_id
 from gristmill.spec import MergeModel, RankModel, ScoreModel, TokenizerSpec
 
 FINGERPRINT_VERSION = b"gristmill tokenizer 1\0"
@@ -23,6 +25,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     source: str
     """For messages: a path, a hub name or the kind of object."""
+    model: str
+    """Its kind, in the words of whoever made it."""
     spec: TokenizerSpec | None
     why_not_native: str | None
     """Why there is no spec."""
@@ -41,19 +45,34 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     eos_id: int | None = None
     pad_id: int | None = None
     unk_id: int | None = None
+    path: Path | None = None
+    """The file that was read, where there is one."""
+    format: str | None = None
 
 
 def check_vocabulary(vocab: Mapping[str, int] | Mapping[bytes, int], *, source: str) -> None:
     """Refuse ids no tokenizer has: negative, huge, or given twice; and tokens too long to be one."""
     if not vocab:
         raise TokenizerFormatError(f"{source}: the vocabulary is empty")
-    if min(vocab.values()) < 0 or max(vocab.values()) > MAX_ID:
-        token, id_ = next((token, id_) for token, id_ in vocab.items() if not 0 <= id_ <= MAX_ID)
-        raise TokenizerFormatError(f"{source}: token {token[:40]!r} has id {id_}, not in 0..{MAX_ID}")
+    largest = max_id(len(vocab))
+    if min(vocab.values()) < 0 or max(vocab.values()) > largest:
+        token, id_ = next((token, id_) for token, id_ in vocab.items() if not 0 <= id_ <= largest)
+        raise TokenizerFormatError(
+            f"{source}: token {token[:40]!r} has id {id_}, not in 0..{largest}, "
+            f"as far as ids may go for {len(vocab):,} tokens"
+        )
     if len(set(vocab.values())) != len(vocab):
         raise TokenizerFormatError(f"{source}: {_first_repeated(vocab)}")
     if max(map(len, vocab)) > MAX_TOKEN_CHARACTERS:
         raise TokenizerFormatError(f"{source}: a token is longer than {MAX_TOKEN_CHARACTERS:,}")
+
+
+def package_version(name: str) -> str:
+    """Name and version of a reference library; "own" where our twin stands in for it."""
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return "own"
 
 
 def _first_repeated(vocab: Mapping[Any, int]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gristmill.engines import Engine
 from gristmill.engines.slow import from_python
 from gristmill.errors import TokenizerFormatError, UnsupportedTokenizerError
 from gristmill.load.hf_json import load_tokenizer_json
@@ -87,11 +86,9 @@ def _load_python(tokenizer: Any) -> Loaded:
     vocab = _vocabulary(tokenizer)
     specials = _python_specials(tokenizer, vocab)
 
-    def build() -> Engine:
-        return from_python(tokenizer, specials=specials)
-
     try:
-        probe_ids = [int(i) for i in from_python(tokenizer, specials=specials)._encode_text(PROBE)]
+        engine = from_python(tokenizer, specials=specials)
+        probe_ids = [int(i) for i in engine._encode_text(PROBE)]
     except Exception as error:
         raise TokenizerFormatError(f"{source} cannot encode a text: {error}") from error
     vocab_size = _vocab_size(tokenizer, vocab, source)
@@ -99,6 +96,7 @@ def _load_python(tokenizer: Any) -> Loaded:
         raise TokenizerFormatError(f"{source} gives ids that are not in 0..{vocab_size - 1}, its vocabulary")
     return Loaded(
         source=source,
+        model="Python",
         spec=None,
         why_not_native="it is a Python tokenizer, whose rules cannot be read",
         fingerprint=fingerprint_plain("python", (vocab, vocab_size, sorted(specials.items()), probe_ids)),
@@ -106,10 +104,13 @@ def _load_python(tokenizer: Any) -> Loaded:
         specials=specials,
         token_to_id=vocab.get,
         reference_name="slow",
-        build_reference=build,
-        build_check=build,
+        build_reference=lambda: engine,
+        build_check=lambda: engine,
         reference_version=_full_name(tokenizer),
-        **{f"{role}_id": _python_role(tokenizer, role) for role in ROLES},
+        bos_id=_python_role(tokenizer, "bos"),
+        eos_id=_python_role(tokenizer, "eos"),
+        pad_id=_python_role(tokenizer, "pad"),
+        unk_id=_python_role(tokenizer, "unk"),
     )
 
 
@@ -119,7 +120,9 @@ def _vocabulary(tokenizer: Any) -> Mapping[str, int]:
 
 
 def _python_specials(tokenizer: Any, vocab: Mapping[str, int]) -> dict[str, int]:
-    texts = getattr(tokenizer, "all_special_tokens", ())
+    added = getattr(tokenizer, "added_tokens_decoder", None) or {}
+    marked = [str(token) for token in added.values() if getattr(token, "special", False)]
+    texts = dict.fromkeys([*getattr(tokenizer, "all_special_tokens", ()), *marked])
     ids: Callable[[str], Any] = getattr(tokenizer, "convert_tokens_to_ids", vocab.get)
     return {str(text): id_ for text in texts if text and type(id_ := ids(str(text))) is int}
 

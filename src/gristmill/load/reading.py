@@ -20,10 +20,18 @@ MAX_JSON_COLONS = 1_600_000
 """Bounds the keys, which cost the most time: half a microsecond each. XLM-V, the largest vocabulary known,
 has 902,000."""
 MAX_TOKEN_CHARACTERS = 1 << 16
-MAX_ID = (1 << 24) - 1
+MAX_ID = (1 << 22) - 1
+"""XLM-V, the largest vocabulary known, has 902,000 tokens."""
+MAX_UNUSED_IDS = 1 << 20
 MAX_PATTERN_CHARACTERS = 1 << 16
 
 T = TypeVar("T")
+
+
+def max_id(num_tokens: int) -> int:
+    """The largest id believed of a vocabulary of that size: tables have a place for every id up to it, so a
+    small file must not name a large one."""
+    return min(MAX_ID, 4 * num_tokens + MAX_UNUSED_IDS)
 
 
 def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:

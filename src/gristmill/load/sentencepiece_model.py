@@ -14,7 +14,13 @@ import msgspec
 
 from gristmill.engines import Engine
 from gristmill.errors import MissingPackageError, TokenizerFormatError, UnsupportedTokenizerError
-from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_plain, fingerprint_spec
+from gristmill.load.loaded import (
+    Loaded,
+    check_vocabulary,
+    fingerprint_plain,
+    fingerprint_spec,
+    package_version,
+)
 from gristmill.spec import AddedToken, Normalization, Prefix, ScoreModel, TokenizerSpec
 
 MAX_MODEL_BYTES = 64 << 20
@@ -73,6 +79,7 @@ def load_sentencepiece(content: bytes, *, source: str) -> Loaded:
 
     return Loaded(
         source=source,
+        model=f"SentencePiece {MODEL_TYPES.get(proto.model_type, 'unknown')}",
         spec=spec,
         why_not_native=why_not,
         fingerprint=fingerprint_spec(spec) if spec else fingerprint_plain("sentencepiece", content),
@@ -82,7 +89,7 @@ def load_sentencepiece(content: bytes, *, source: str) -> Loaded:
         reference_name="slow",
         build_reference=lambda: _build_reference(content, specials, source),
         build_check=lambda: _build_check(content, spec, specials, source),
-        reference_version=_version(),
+        reference_version=package_version("sentencepiece"),
         bos_id=role(proto.bos_id),
         eos_id=role(proto.eos_id),
         pad_id=role(proto.pad_id),
@@ -171,15 +178,6 @@ def _build_check(content: bytes, spec: TokenizerSpec | None, specials: dict[str,
 
         assert isinstance(spec.model, ScoreModel)
         return score_twin(spec.model, has_prefix=spec.prefix is not None, specials=specials)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"sentencepiece {version('sentencepiece')}"
-    except PackageNotFoundError:
-        return "own"
 
 
 # The protobuf reader: https://protobuf.dev/programming-guides/encoding, no groups, every length checked.

@@ -8,29 +8,16 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from gristmill.engines import Engine
 from gristmill.errors import ConfigError, MissingPackageError, TokenizerFormatError
-from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_spec
-from gristmill.load.reading import MAX_ID, MAX_PATTERN_CHARACTERS, MAX_TOKEN_CHARACTERS
+from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_spec, package_version
+from gristmill.load.reading import MAX_PATTERN_CHARACTERS, MAX_TOKEN_CHARACTERS, max_id
 from gristmill.pattern import PATTERNS
 from gristmill.spec import AddedToken, RankModel, Split, TokenizerSpec
-
-EncodingName = Literal[
-    "cl100k_base",
-    "gpt2",
-    "llama3",
-    "llama3.1",
-    "llama4",
-    "o200k_base",
-    "o200k_harmony",
-    "p50k_base",
-    "p50k_edit",
-    "r50k_base",
-]
 
 
 class Encoding(msgspec.Struct, frozen=True):
@@ -282,6 +269,7 @@ def load_rank_model(ranks: dict[bytes, int], encoding: Encoding, *, id_offset: i
 
     return Loaded(
         source=source,
+        model="BPE by rank",
         spec=spec,
         why_not_native=None,
         fingerprint=fingerprint_spec(spec),
@@ -291,7 +279,7 @@ def load_rank_model(ranks: dict[bytes, int], encoding: Encoding, *, id_offset: i
         reference_name="slow",
         build_reference=lambda: _build_tiktoken(ranks, encoding.pattern, specials, id_offset, source),
         build_check=lambda: _build_check(ranks, encoding.pattern, specials, id_offset, source),
-        reference_version=_version(),
+        reference_version=package_version("tiktoken"),
         bos_id=specials.get(encoding.bos or ""),
         eos_id=specials.get(encoding.eos or ""),
         pad_id=specials.get(encoding.pad or ""),
@@ -300,24 +288,18 @@ def load_rank_model(ranks: dict[bytes, int], encoding: Encoding, *, id_offset: i
 
 def _check_specials(specials: dict[str, int], ranks: dict[bytes, int], id_offset: int, source: str) -> None:
     used = {rank + id_offset for rank in ranks.values()}
+    largest = max_id(len(ranks))
     for text, id_ in specials.items():
-        if not isinstance(text, str) or type(id_) is not int or not 0 <= id_ <= MAX_ID:
-            raise TokenizerFormatError(f"{source}: special token {text!r} has id {id_!r}, not in 0..{MAX_ID}")
+        if not isinstance(text, str) or type(id_) is not int or not 0 <= id_ <= largest:
+            raise TokenizerFormatError(
+                f"{source}: special token {text!r} has id {id_!r}, not in 0..{largest}"
+            )
         if not 0 < len(text) <= MAX_TOKEN_CHARACTERS:
             raise TokenizerFormatError(f"{source}: special token {id_} has {len(text):,} characters")
         if id_ in used:
             raise TokenizerFormatError(
                 f"{source}: special token {text!r} has id {id_}, which is an ordinary token's"
             )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"tiktoken {version('tiktoken')}"
-    except PackageNotFoundError:
-        return "own"
 
 
 def _build_tiktoken(

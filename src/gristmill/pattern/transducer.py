@@ -32,7 +32,7 @@ from gristmill.pattern.tables import Transducer
 
 MAX_CONFIGS = 256
 MAX_DEPTH = 6
-MAX_POPS = 63
+MAX_POPS = 31
 MAX_CLASSES = 120
 
 _GAP = -1
