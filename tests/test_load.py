@@ -535,7 +535,8 @@ def test_a_transformers_fast_tokenizer_gives_its_own_ids():
     tokenizer = gristmill.load_tokenizer(reference)
     text = "The mill, 1234 times.\n  Zweimal wiegen"
     assert tokenizer.engine_name == "native"
-    assert tokenizer.encode(text, special_tokens="parse").tolist() == reference.encode(text, add_special_tokens=False)
+    expected = reference.encode(text, add_special_tokens=False)
+    assert tokenizer.encode(text, special_tokens="parse").tolist() == expected
 
 
 @pytest.mark.parametrize("thing", [None, 3, object(), ["a"], {"model": {}}])
