@@ -346,7 +346,10 @@ NB_MODULE(_native, m) {
             build.program.transducer =
                 std::make_unique<Transducer>(class_table(stage1, stage2, num_classes), to_vector(table), num_classes);
         })
-        .def("set_word_transducer", [](Build& build) { build.program.transducer = word_transducer(*build.program.model); })
+        .def("set_word_transducer", [](Build& build) {
+            // A dropped byte joins what stands beside it: then the whole stretch stays one piece.
+            if (!build.program.model->drops_bytes()) build.program.transducer = word_transducer(*build.program.model);
+        })
         .def("add_splitter", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2, Table<uint16_t> next_state,
                                 Table<uint8_t> match, unsigned num_classes, bool keep_matches, bool keep_gaps) {
             size_t width = num_classes + 1;

@@ -73,18 +73,17 @@ uint32_t TokenTable::find(std::string_view bytes) const {
 }
 
 void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable) {
-    size_t size = std::bit_ceil(std::max<size_t>(tokens.size() * 3 / 2, 16));
-    slots_.assign(size, kEmpty);
-    mask_ = size - 1;
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(size));
+    size_t groups = std::bit_ceil(std::max<size_t>(tokens.size() * 3 / 2 / kGroup, 2));
+    slots_.assign(groups * kGroup, kEmpty);
+    mask_ = groups - 1;
+    shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
     for (uint32_t id = 0; id < tokens.size(); ++id) {
         if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
         ShortKey key = ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size());
         uint64_t hash = key.hash();
-        size_t i = hash >> shift_;
-        while (slots_[i] != kEmpty) i = (i + 1) & mask_;
-        slots_[i] = tag_of(hash) | (is_reachable[id] ? kReachable : 0) |
-                    static_cast<uint32_t>(keys_.size());
+        size_t i = (hash >> shift_) * kGroup;
+        while (slots_[i] != kEmpty) i = (i + 1) & (slots_.size() - 1);
+        slots_[i] = tag_of(hash) | (is_reachable[id] ? kReachable : 0) | static_cast<uint32_t>(keys_.size());
         keys_.push_back(key);
         ids_.push_back(id);
     }

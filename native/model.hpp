@@ -32,6 +32,25 @@ struct Merge {
     uint32_t left, right, rank, result;
 };
 
+// Eight slots of a table, aligned: bit i says that slot i has the tag under the mask.
+#if defined(__SSE2__)
+inline unsigned matching_tags(const uint32_t* slots, uint32_t mask, uint32_t tag) {
+    __m128i wanted = _mm_set1_epi32(static_cast<int>(tag)), tags = _mm_set1_epi32(static_cast<int>(mask));
+    auto half = [&](const uint32_t* p) {
+        __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
+        return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_and_si128(four, tags), wanted))));
+    };
+    return half(slots) | half(slots + 4) << 4;
+}
+#else
+inline unsigned matching_tags(const uint32_t* slots, uint32_t mask, uint32_t tag) {
+    unsigned found = 0;
+    for (unsigned i = 0; i < 8; ++i) found |= static_cast<unsigned>((slots[i] & mask) == tag) << i;
+    return found;
+}
+#endif
+constexpr size_t kGroup = 8;
+
 // Pair of token ids -> merge. Small on purpose: what it touches must stay in the caches. A slot is 12 bits of the
 // pair's hash and the index of its merge; merges lie in order of rank, so the busy ones lie together.
 class PairTable {
@@ -48,7 +67,7 @@ public:
         uint32_t tag = tag_of(h);
         for (;;) {
             const uint32_t* slots = &slots_[group * kGroup];
-            for (unsigned found = matches(slots, tag); found; found &= found - 1) {
+            for (unsigned found = matching_tags(slots, kTags, tag); found; found &= found - 1) {
                 const Merge& merge = merges_[slots[std::countr_zero(found)] & kIndexes];
                 if (merge.left == left && merge.right == right) [[likely]] return &merge;
             }
@@ -66,7 +85,7 @@ public:
     // Index of the one merge that may be it; the merge of nothing where there surely is none.
     uint32_t candidate(uint64_t h, uint32_t left, uint32_t right) const {
         const uint32_t* slots = &slots_[group_of(h) * kGroup];
-        unsigned found = matches(slots, tag_of(h));
+        unsigned found = matching_tags(slots, kTags, tag_of(h));
         uint32_t index = slots[std::countr_zero(found | 1u << (kGroup - 1))] & kIndexes;
         uint32_t is_found = -static_cast<uint32_t>(found != 0);  // all ones or none
         index = (index & is_found) | (nothing_ & ~is_found);
@@ -91,15 +110,12 @@ public:
     std::span<const Merge> merges() const { return merges_; }
 
 private:
-    static constexpr size_t kGroup = 8;
     static constexpr uint32_t kIndexes = (1u << 20) - 1, kTags = ~kIndexes, kEmpty = 0xFFFFFFFF;
 
     static uint64_t hash(uint32_t left, uint32_t right) {
         return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull ^ uint64_t{left} * 0xD6E8FEB86659FD93ull;
     }
     size_t group_of(uint64_t h) const { return static_cast<size_t>(h >> shift_); }
-    // Bit i: slot i has the tag.
-    static unsigned matches(const uint32_t* slots, uint32_t tag);
     // An empty slot is all ones, so no tag may be.
     static uint32_t tag_of(uint64_t h) {
         uint32_t tag = static_cast<uint32_t>(h >> 12) & kTags;
@@ -112,23 +128,6 @@ private:
     size_t mask_ = 1;
     unsigned shift_ = 63;
 };
-
-#if defined(__SSE2__)
-inline unsigned PairTable::matches(const uint32_t* slots, uint32_t tag) {
-    __m128i wanted = _mm_set1_epi32(static_cast<int>(tag)), tags = _mm_set1_epi32(static_cast<int>(kTags));
-    auto half = [&](const uint32_t* p) {
-        __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
-        return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_and_si128(four, tags), wanted))));
-    };
-    return half(slots) | half(slots + 4) << 4;
-}
-#else
-inline unsigned PairTable::matches(const uint32_t* slots, uint32_t tag) {
-    unsigned found = 0;
-    for (unsigned i = 0; i < kGroup; ++i) found |= static_cast<unsigned>((slots[i] & kTags) == tag) << i;
-    return found;
-}
-#endif
 
 // Token bytes -> id.
 class TokenTable {
@@ -154,21 +153,28 @@ public:
     // False when no token has these bytes.
     bool find(const ShortKey& key, uint64_t hash, Token& token) const {
         uint32_t tag = tag_of(hash);
-        for (size_t i = hash >> shift_;; i = (i + 1) & mask_) {
-            uint32_t slot = slots_[i];
-            if (slot == kEmpty) return false;
-            if ((slot & kTags) == tag && keys_[slot & kIndexes] == key) {
-                token = {ids_[slot & kIndexes], (slot & kReachable) != 0};
-                return true;
+        for (size_t group = hash >> shift_;; group = (group + 1) & mask_) {
+            const uint32_t* slots = &slots_[group * kGroup];
+            for (unsigned found = matching_tags(slots, kTags, tag); found; found &= found - 1) {
+                uint32_t slot = slots[std::countr_zero(found)];
+                if (keys_[slot & kIndexes] == key) [[likely]] {
+                    token = {ids_[slot & kIndexes], (slot & kReachable) != 0};
+                    return true;
+                }
             }
+            if (slots[kGroup - 1] == kEmpty) return false;
         }
     }
-    void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
+    void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[(hash >> shift_) * kGroup]); }
 
 private:
     static constexpr uint32_t kIndexes = (1u << 20) - 1, kReachable = 1u << 20, kEmpty = 0xFFFFFFFF;
     static constexpr uint32_t kTags = ~(kIndexes | kReachable);
-    static uint32_t tag_of(uint64_t hash) { return static_cast<uint32_t>(hash >> 8) & kTags; }
+    // An empty slot is all ones, so no tag may be.
+    static uint32_t tag_of(uint64_t hash) {
+        uint32_t tag = static_cast<uint32_t>(hash >> 8) & kTags;
+        return tag == kTags ? 0 : tag;
+    }
     HugeVector<uint32_t> slots_;
     HugeVector<ShortKey> keys_;
     std::vector<uint32_t> ids_;

@@ -11,7 +11,7 @@ namespace gristmill {
 
 namespace {
 
-constexpr size_t kLongestRanked = 4096;  // all splits of a token are tried: bounds the work on hostile files
+constexpr size_t kMostWork = 1 << 28;  // all splits of a token are tried; o200k needs 2^24
 constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
 
 // GPT-2's table the other way round: code point -> byte, or -1.
@@ -137,12 +137,12 @@ ModelInput from_ranks(const VocabularyInput& vocabulary, const std::vector<uint3
     TokenTable table;
     std::vector<std::string_view> views(input.tokens.begin(), input.tokens.end());
     table.build(views);
+    size_t work = 0;
     for (size_t i = 0; i < ranks.size(); ++i) {
         uint32_t id = vocabulary.ids[i];
         std::string_view token = views[id];
-        if (token.size() > kLongestRanked) {
-            throw ModelError("token " + std::to_string(id) + " has " + std::to_string(token.size()) + " bytes");
-        }
+        work += token.size() * token.size();
+        if (work > kMostWork) throw ModelError("its tokens are too long to try all their splits");
         for (size_t at = 1; at < token.size(); ++at) {
             uint32_t left = table.find(token.substr(0, at));
             if (left == kNoId) continue;

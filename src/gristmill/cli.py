@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import get_args
 
@@ -31,8 +32,12 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the status is 1 where ids differ, 2 for the user's mistake, 130 when interrupted."""
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))  # workers end with us
     try:
         arguments = build_parser().parse_args(argv)
+        if sys.stdout is None:
+            raise InputError("standard output is closed")
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status
@@ -45,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more at exit; give it somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"gristmill: {error}", file=sys.stderr)
+        return 2
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -21,6 +21,7 @@ from gristmill.errors import GristmillError, InputError, UnsupportedTokenizerErr
 from gristmill.files import write_whole
 from gristmill.load.loaded import Loaded
 from gristmill.load.probe import PROBE, probe_documents
+from gristmill.load.reading import read_whole
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ def _own_versions() -> list[str]:
 
 
 def _is_remembered(key: str) -> bool:
-    return _tried(lambda: (cache_folder() / "checks" / key).read_bytes() == key.encode()) is True
+    return _tried(lambda: read_whole(cache_folder() / "checks" / key, limit=1024) == key.encode()) is True
 
 
 def _remember(key: str) -> None:

@@ -125,7 +125,10 @@ class Tokenizer:
 
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         """The bytes ids stand for: exact where the engine knows bytes (native, tiktoken)."""
-        array = np.asarray(ids)
+        try:
+            array = np.asarray(ids)
+        except ValueError as error:
+            raise InputError(f"ids are not one row of integers: {error}") from error
         if array.size == 0:
             return b""
         if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -137,6 +140,8 @@ class Tokenizer:
 
     def decode_batch(self, batch: TokenBatch | Iterable[ArrayLike]) -> list[str]:
         """The text of each row of ids."""
+        if not isinstance(batch, Iterable):
+            raise InputError(f"batch is a {type(batch).__name__}, not rows of ids")
         return [self.decode(ids) for ids in batch]
 
     def token_to_id(self, token: str) -> int | None:
@@ -233,6 +238,15 @@ def load_tokenizer(
     `revision`, `token`
     and `cache_dir`. `auto` uses the native engine where it provably gives the reference's ids."""
     _one_of(EngineChoice, engine, "engine")
+    _require_text(encoding=encoding, pattern=pattern, revision=revision)
+    if special_tokens is not None:
+        if not isinstance(special_tokens, Mapping):
+            kind = type(special_tokens).__name__
+            raise ConfigError(f"special_tokens is a {kind}, not a dict of text to id")
+        for text, id_ in special_tokens.items():
+            _require_text(**{"a special token": text})
+            if type(id_) is not int:
+                raise ConfigError(f"special token {text!r} has id {id_!r}, which is no whole number")
     options = LoadOptions(
         encoding=encoding,
         pattern=pattern,
@@ -260,6 +274,14 @@ def _load_again(origin: Origin, fingerprint: str) -> Tokenizer:
     if tokenizer.fingerprint != fingerprint:
         raise TokenizerError(f"{origin.source}: is another tokenizer than the one pickled; pickle it anew")
     return tokenizer
+
+
+def _require_text(**options: Any) -> None:
+    for name, value in options.items():
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name} is a {type(value).__name__}, not a str")
+        if value is not None and not value.isascii() and value != value.encode("utf-8", "replace").decode():
+            raise ConfigError(f"{name} has a lone surrogate")
 
 
 def _one_of(kind: Any, value: Any, name: str) -> Any:

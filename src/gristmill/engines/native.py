@@ -113,6 +113,9 @@ def _build(spec: TokenizerSpec) -> Any:
     _set_splits(build, spec)
     build.set_word_class(*_word_class())
     _require_apart(spec)
+    looked_for = [_as_looked_for(token.content, spec) for token in spec.added_tokens if token.normalized]
+    if len(set(looked_for)) < len(looked_for):
+        raise UnsupportedTokenizerError("two added tokens are the same once normalised")
     for token in spec.added_tokens:
         build.add_token(
             token.id,

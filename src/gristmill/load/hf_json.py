@@ -24,6 +24,8 @@ from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_plain, f
 from gristmill.load.reading import MAX_TOKEN_CHARACTERS, decode_json
 from gristmill.spec import AddedToken, MergeModel, TokenizerSpec
 
+MAX_ADDED_CHARACTERS = 1 << 20
+"""In all added tokens together; DeepSeek, with 1,283 of them, has 25,000."""
 MAX_SECTION_BYTES = 8 << 20
 """Of a normalizer or pre_tokenizer; the largest known, a compiled character map, has half a megabyte."""
 
@@ -67,6 +69,8 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
     model = _checked(file.model, source)
     vocab = _vocabulary(model, source)
     check_vocabulary(vocab, source=source)
+    if sum(len(token.content) for token in file.added_tokens) > MAX_ADDED_CHARACTERS:
+        raise TokenizerFormatError(f"{source}: its added tokens have over {MAX_ADDED_CHARACTERS:,} characters")
     added = _resolve_added(file.added_tokens, vocab, source)
     _require_utf8(content, source)
     sections = [_section(raw, source) for raw in (file.normalizer, file.pre_tokenizer)]
@@ -197,6 +201,7 @@ def _spec(
         _require_bytes_apart(model, vocab)
     _require_honest_ids(entries, added, vocab)
     _require_clear_normalized(line, added)
+    _require_one_meaning(model, line, added, normalizer)
     return TokenizerSpec(
         model=MergeModel(
             vocab=vocab,
@@ -210,6 +215,19 @@ def _spec(
         splits=tuple(line.splits),
         added_tokens=tuple(sorted(added.values(), key=lambda token: token.id)),
     )
+
+
+def _require_one_meaning(
+    model: _Model, line: Pipeline, added: dict[str, AddedToken], normalizer: Any
+) -> None:
+    """Refuse combinations in which the library does what its parts alone would not."""
+    has_normalized = any(token.normalized for token in added.values())
+    if model.ignore_merges and not line.is_byte_level:
+        raise UnsupportedTokenizerError("it takes whole pieces first, even those that spell a byte token")
+    if has_normalized and "ByteLevel" in str(normalizer):
+        raise UnsupportedTokenizerError("it looks for added tokens in text mapped to bytes")
+    if has_normalized and line.form == "nfkc" and line.prefix is not None and line.prefix.where == "first":
+        raise UnsupportedTokenizerError("NFKC can put an added token inside what was the first character")
 
 
 def _require_plain_bpe(model: _Model) -> None:

@@ -17,6 +17,8 @@ from gristmill.pattern import PATTERNS, escape
 from gristmill.spec import Normalization, Prefix, Split, SplitBehavior
 
 MAX_NESTING = 16
+MAX_SPLITS = 16
+"""DeepSeek and Falcon, which have the most, have three and four."""
 SPACE_MARK = "▁"
 
 BEHAVIORS: dict[str, SplitBehavior] = {
@@ -57,6 +59,8 @@ def read_pipeline(normalizer: Any, pre_tokenizer: Any) -> Pipeline:
         )
     for part in _steps(pre_tokenizer, "pretokenizers"):
         _apply(PRE_TOKENIZERS, line, part, what="pre-tokenizer")
+        if len(line.splits) > MAX_SPLITS:
+            raise UnsupportedTokenizerError(f"it splits more than {MAX_SPLITS} times over")
     if line.is_byte_level and line.replaces_spaces:
         raise UnsupportedTokenizerError("it replaces spaces and then maps bytes to characters")
     return line

@@ -134,6 +134,9 @@ def _require_known(proto: _Proto) -> None:
         raise UnsupportedTokenizerError("its normalizer treats spaces in a way the native engine does not")
     if not proto.byte_fallback:
         raise UnsupportedTokenizerError("it has no byte fallback, so characters can be unknown")
+    typed = zip(proto.pieces, proto.types, strict=True)
+    if any(len(piece) == 1 for piece, kind in typed if kind in (CONTROL, UNKNOWN)):
+        raise UnsupportedTokenizerError("it has a control symbol of one character, which text can spell")
     if UNUSED in proto.types:
         raise UnsupportedTokenizerError("it has unused pieces, which are cut again after merging")
 
