@@ -70,7 +70,7 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
     vocab = _vocabulary(model, source)
     check_vocabulary(vocab, source=source)
     if sum(len(token.content) for token in file.added_tokens) > MAX_ADDED_CHARACTERS:
-        raise TokenizerFormatError(f"{source}: its added tokens have over {MAX_ADDED_CHARACTERS:,} characters")
+        raise TokenizerFormatError(f"{source}: added tokens of over {MAX_ADDED_CHARACTERS:,} characters")
     added = _resolve_added(file.added_tokens, vocab, source)
     _require_utf8(content, source)
     sections = [_section(raw, source) for raw in (file.normalizer, file.pre_tokenizer)]
