@@ -1,9 +1,13 @@
 #include "added_tokens.hpp"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 
 #include "utf8.hpp"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace gristmill {
 
@@ -47,18 +51,34 @@ bool AddedTokens::is_idle(SpecialPolicy policy) const {
     return first_bytes_.empty() || (policy == SpecialPolicy::text && !has_plain_);
 }
 
-// The first place at or after `from` where some token might begin, or the end.
+bool AddedTokens::may_begin(std::string_view text, size_t at) const {
+    uint8_t second = at + 1 < text.size() ? static_cast<uint8_t>(text[at + 1]) : 0;
+    unsigned pair = static_cast<uint8_t>(text[at]) * 256u + second;
+    return first_pairs_[pair >> 6] >> (pair & 63) & 1;
+}
+
+// The first place at or after `from` where some token might begin, or the end. Nearly all text is passed over here, so
+// up to four first bytes are looked for sixteen places at a time.
 size_t AddedTokens::find_candidate(std::string_view text, size_t from) const {
-    if (first_bytes_.size() == 1) {
-        const void* found = from < text.size() ? std::memchr(text.data() + from, first_bytes_[0], text.size() - from) : nullptr;
-        return found ? static_cast<size_t>(static_cast<const char*>(found) - text.data()) : text.size();
+#if defined(__SSE2__)
+    if (first_bytes_.size() <= 4) {
+        __m128i wanted[4];
+        for (size_t k = 0; k < 4; ++k) {
+            wanted[k] = _mm_set1_epi8(static_cast<char>(first_bytes_[std::min(k, first_bytes_.size() - 1)]));
+        }
+        for (; from + 16 <= text.size(); from += 16) {
+            __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text.data() + from));
+            __m128i hits = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(bytes, wanted[0]), _mm_cmpeq_epi8(bytes, wanted[1])),
+                                        _mm_or_si128(_mm_cmpeq_epi8(bytes, wanted[2]), _mm_cmpeq_epi8(bytes, wanted[3])));
+            for (auto found = static_cast<unsigned>(_mm_movemask_epi8(hits)); found; found &= found - 1) {
+                size_t at = from + static_cast<size_t>(std::countr_zero(found));
+                if (may_begin(text, at)) return at;
+            }
+        }
     }
-    for (size_t i = from; i < text.size(); ++i) {
-        uint8_t second = i + 1 < text.size() ? static_cast<uint8_t>(text[i + 1]) : 0;
-        unsigned pair = static_cast<uint8_t>(text[i]) * 256u + second;
-        if (first_pairs_[pair >> 6] >> (pair & 63) & 1) return i;
-    }
-    return text.size();
+#endif
+    while (from < text.size() && !may_begin(text, from)) ++from;
+    return from;
 }
 
 uint32_t AddedTokens::longest_at(std::string_view text, size_t at) const {

@@ -41,6 +41,7 @@ private:
         std::vector<std::pair<uint8_t, uint32_t>> children;  // sorted by byte
         uint32_t token = 0xFFFFFFFF;
     };
+    bool may_begin(std::string_view text, size_t at) const;
     size_t find_candidate(std::string_view text, size_t from) const;
     uint32_t longest_at(std::string_view text, size_t at) const;
     bool stands_alone(std::string_view text, size_t begin, size_t end) const;
