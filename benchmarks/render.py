@@ -55,16 +55,18 @@ def render(reports: list[tuple[str, BenchReport]]) -> str:
     """One line a tokenizer and text: MB/s of one pass on one thread, and of repeated text after a slash."""
     if not reports:
         return "Not measured yet."
-    header = ("tokenizer", "text", "MB", "gristmill", *RIVALS, "against the fastest", "2 threads")
+    header = ["tokenizer", "text", "MB", "gristmill", *RIVALS, "against the fastest", "2 threads"]
+    rows = [_row(text, report) for text, report in reports]
+    filled = [column for column in range(len(header)) if any(row[column] for row in rows)]
+    header, *rows = [[row[column] for column in filled] for row in [header, *rows]]
     lines = ["| " + " | ".join(header) + " |", "|---|---|" + "---:|" * (len(header) - 2)]
-    lines += ["| " + " | ".join(_row(text, report)) + " |" for text, report in reports]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
     machines = sorted({f"{r.machine}, {r.num_cores} cores, Python {r.python}" for _, r in reports})
     rounds = sorted({len(m.once_s) for _, r in reports for m in r.measurements if m.once_s})
     note = (
         "MB/s of one pass / of the same text again, one thread. "
         f"Medians of {' or '.join(map(str, rounds))} fresh processes on {'; '.join(machines)}. "
-        "«differs»: its ids are not those of the reference, so it has no time. "
-        "«2 threads»: two threads against one, one pass."
+        "«differs»: its ids are not those of the reference, so it has no time."
     )
     return "\n".join([*lines, "", note])
 
