@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -50,6 +50,42 @@ class TokenBatch:
 
     def __iter__(self) -> Iterator[Ids]:
         return (self[i] for i in range(len(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentBatch:
+    """Documents of one slice of a file, as one flat buffer, with where each came from."""
+
+    text: Bytes
+    """Valid UTF-8, one document after the other."""
+    offsets: Offsets
+    records: Offsets
+    """Of each document: its number among the records of the slice, from 0."""
+    positions: Offsets
+    """Of each document: the byte its record begins at in the decompressed file, or -1 where a format has
+    none."""
+    names: tuple[Bytes, Offsets] | None = None
+    """Of each document: the text of its id field, flat."""
+    bad: tuple[BadDocument, ...] = ()
+    """Records of this part of the slice that are no documents."""
+    num_records: int = 0
+    """Records gone through for this batch: its documents, the bad ones, and blank lines."""
+    num_bytes: int = 0
+    """Input that was read for it, decompressed."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+class BadDocument(NamedTuple):
+    """A record that gives no document, and why."""
+
+    record: int
+    position: int
+    reason: str
+    detail: str
+    excerpt: str
+    """How it begins, for people."""
 
 
 def flatten_texts(texts: Texts, *, errors: Errors = "strict") -> tuple[Bytes, Offsets]:

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gristmill.config import EngineChoice
 from gristmill.errors import InputError, MissingPackageError, UnsupportedTokenizerError
-from gristmill.tokenizer import EngineChoice, load_tokenizer
+from gristmill.tokenizer import load_tokenizer
 
 Ids = npt.NDArray[np.uint32]
 Offsets = npt.NDArray[np.int64]

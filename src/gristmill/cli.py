@@ -15,10 +15,10 @@ from typing import get_args
 import msgspec
 
 from gristmill.batch import Errors
-from gristmill.config import BenchConfig, check_section
+from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
-from gristmill.tokenizer import EngineChoice, SpecialTokenPolicy, Tokenizer, load_tokenizer
+from gristmill.tokenizer import Tokenizer, load_tokenizer
 
 EXAMPLES = """\
 examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -11,10 +11,23 @@ from gristmill.errors import ConfigError
 
 Section = TypeVar("Section", bound=msgspec.Struct)
 Count = Annotated[int, msgspec.Meta(ge=1)]
+WholeNumber = Annotated[int, msgspec.Meta(ge=0)]
+ByteSize = str | int
+"""Bytes: a number, or text such as 512MB or 1.5GB (powers of 1000) or 4MiB (powers of 1024)."""
 
 DEFAULT_CACHE_BYTES = 64 << 20
 """Of pieces that each thread of the native engine remembers."""
 MAX_THREADS = 1024
+
+EngineChoice = Literal["auto", "native", "tokenizers", "slow"]
+SpecialTokenPolicy = Literal["text", "parse", "error"]
+InputFormat = Literal["auto", "jsonl", "parquet", "arrow", "csv", "text"]
+Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "xz"]
+PackMode = Literal["documents", "concat", "best_fit", "pad"]
+OutputFormat = Literal["megatron", "nanogpt", "llmc", "olmo", "datatrove", "arrow", "parquet"]
+Column = Literal["input_ids", "labels", "attention_mask", "position_ids", "cu_seqlens"]
+Backend = Literal["inline", "local"]
+Preset = Literal["streaming", "ultra", "extreme"]
 
 
 class BenchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +43,131 @@ class BenchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Threads of the parallel methods; absent: all cores."""
     is_repeated: bool = False
     """Also time a second pass over the same documents in the same process."""
+
+
+class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tokenizer, as `load_tokenizer` takes it."""
+
+    source: str
+    """File, folder or hub name."""
+    engine: EngineChoice = "auto"
+    encoding: str | None = None
+    """Of a rank file, such as cl100k_base."""
+    pattern: str | None = None
+    """Split pattern of a rank file without an encoding."""
+    revision: str | None = None
+    """Of a hub name."""
+
+
+class ReadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which files, and how documents are found in them."""
+
+    inputs: tuple[str, ...] = ()
+    """Files, folders, globs or URLs."""
+    format: InputFormat = "auto"
+    compression: Compression = "auto"
+    """Of JSON Lines, CSV and text; auto: by suffix."""
+    text_field: str | tuple[str, ...] = "text"
+    """Path of the text in a record, such as doc.body.text; several are joined."""
+    join: str = "\n"
+    """Put between several text fields."""
+    id_field: str | None = None
+    """Path of the document's id in a record."""
+    document: Literal["file", "line", "separator"] = "file"
+    """What a document is in plain text."""
+    separator: str = "\n\n\n"
+    """Between the documents of plain text, where `document` is separator."""
+    on_bad_document: Literal["quarantine", "skip", "fail"] = "quarantine"
+    on_bad_file: Literal["continue", "fail"] = "continue"
+    max_document_bytes: ByteSize | None = None
+    """A larger document is bad; absent: what a worker's share of the memory allows."""
+    unit_bytes: ByteSize | None = None
+    """Input that is processed and committed as a whole; absent: from the size of the inputs."""
+
+
+class EncodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is put round the ids of a document."""
+
+    add_bos: bool = False
+    add_eos: bool = True
+    bos_id: WholeNumber | None = None
+    """Absent: the tokenizer's."""
+    eos_id: WholeNumber | None = None
+    """Absent: the tokenizer's."""
+    special_tokens: SpecialTokenPolicy = "text"
+    """Text that spells a special token stays text, is the token (parse), or makes the document
+    bad (error)."""
+
+
+class PackConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How documents become rows."""
+
+    mode: PackMode | None = None
+    """Absent: documents for formats whose readers cut windows themselves, concat for arrow and parquet."""
+    sequence_length: Annotated[int, msgspec.Meta(ge=2, le=1 << 24)] = 2048
+    overlap: WholeNumber = 0
+    """Tokens that neighbouring windows of a long document share."""
+    tail: Literal["carry", "pad", "drop"] = "carry"
+    """Tokens that fill no row at the end of a unit are packed together at the end of the run and the last row
+    is padded (carry), are padded there and then (pad), or are packed together and the last row dropped
+    (drop)."""
+    lookahead: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 8192
+    """Documents that best_fit may choose from."""
+    pad_id: WholeNumber | None = None
+    """Absent: the tokenizer's, else EOS."""
+    mask_first_token: bool = False
+    """Labels of the first token of each document are -100."""
+
+
+class WriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the shards go, and in which formats."""
+
+    output: str = ""
+    """The run folder."""
+    format: OutputFormat | tuple[OutputFormat, ...] = "megatron"
+    columns: tuple[Column, ...] = ("input_ids", "cu_seqlens")
+    """Of arrow and parquet rows."""
+    dtype: Literal["uint16", "uint32"] | None = None
+    """Of ids; absent: the smallest that holds every id."""
+    shard_bytes: ByteSize = "512MB"
+    """A shard is closed before its ids would exceed this."""
+    rows_per_shard: Count | None = None
+    compression: Literal["none", "zstd", "snappy", "lz4"] = "none"
+    """Of parquet."""
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the work is done; nothing here but the limits changes what comes out."""
+
+    preset: Preset = "ultra"
+    """streaming: one process, under 500 MB; ultra: all cores; extreme: also memory-mapped input, read-ahead
+    and write-behind threads and larger blocks. An option given explicitly wins."""
+    backend: Backend | None = None
+    workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    """Absent: physical cores this process may use, as far as the memory allows."""
+    memory: ByteSize | None = None
+    """Of the whole run, all processes; absent: half of what is available."""
+    block_bytes: ByteSize | None = None
+    """Input read, encoded and packed at a time."""
+    memory_map: bool | None = None
+    read_ahead: bool | None = None
+    write_behind: bool | None = None
+    max_bad_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """More bad documents than this stop the run."""
+    max_rows: Count | None = None
+    max_tokens: Count | None = None
+    """Stop early, with a prefix of what the full run would write."""
+
+
+class TokenizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole job: what `gristmill tokenize` does."""
+
+    tokenizer: TokenizerConfig
+    read: ReadConfig
+    encode: EncodeConfig = EncodeConfig()
+    pack: PackConfig = PackConfig()
+    write: WriteConfig
+    run: RunConfig = RunConfig()
 
 
 def check_section(kind: type[Section], values: Mapping[str, object], *, name: str) -> Section:

@@ -12,15 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gristmill.batch import Errors, Texts, TokenBatch, flatten_texts
-from gristmill.config import MAX_THREADS
+from gristmill.config import MAX_THREADS, EngineChoice, SpecialTokenPolicy
 from gristmill.engine_choice import choose_engine
 from gristmill.engines import Engine, EngineName, Ids, ListEngine, Offsets
 from gristmill.errors import ConfigError, InputError, TokenizerError
 from gristmill.load import Loaded, LoadOptions, describe, load_source
 from gristmill.special_text import find_special_text
-
-EngineChoice = Literal["auto", "native", "tokenizers", "slow"]
-SpecialTokenPolicy = Literal["text", "parse", "error"]
 
 
 class Origin(NamedTuple):
