@@ -7,7 +7,7 @@ it must be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, overload
 
@@ -75,6 +75,20 @@ class DocumentBatch:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def head(self, num_documents: int) -> DocumentBatch:
+        """The first documents; the bad records stay."""
+        names = self.names
+        if names is not None:
+            names = names[0][: names[1][num_documents]], names[1][: num_documents + 1]
+        return replace(
+            self,
+            text=self.text[: self.offsets[num_documents]],
+            offsets=self.offsets[: num_documents + 1],
+            records=self.records[:num_documents],
+            positions=self.positions[:num_documents],
+            names=names,
+        )
 
 
 class BadDocument(NamedTuple):

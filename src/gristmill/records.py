@@ -1,4 +1,4 @@
-"""What the run folder holds, as structs: files, shards, and the record that commits a unit."""
+"""What the run folder holds, as structs: files, shards, the record that commits a unit, the manifest."""
 
 from __future__ import annotations
 
@@ -27,3 +27,71 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     num_padding: int
     files: dict[str, list[FileRecord]]
     """Of each format."""
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """What went in and what came out, of a unit or of a run."""
+
+    documents_read: int = 0
+    documents_encoded: int = 0
+    documents_dropped: dict[str, int] = {}
+    """By reason."""
+    bytes_read: int = 0
+    """Of input, decompressed."""
+    bytes_encoded: int = 0
+    """Of the text of encoded documents."""
+    tokens_encoded: int = 0
+    """BOS and EOS included."""
+    tokens_written: int = 0
+    """In shards; what overlap repeats counts once."""
+    tokens_carried: int = 0
+    """Put aside to be packed at the end of the run."""
+    tokens_received: int = 0
+    """Taken from what was put aside."""
+    tokens_dropped: dict[str, int] = {}
+    """By reason."""
+    tokens_repeated: int = 0
+    """Written more than once, by overlap."""
+    padding: int = 0
+    rows: int = 0
+    """Rows, or documents where those are what is written."""
+    documents_cut: int = 0
+    """Times a document goes on in another row."""
+    bad_files: dict[str, int] = {}
+    """By reason."""
+
+
+class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Commits a unit: once it is there, the unit is done."""
+
+    unit: int
+    ledger: Ledger
+    slice_records: tuple[int, ...]
+    """Records in each slice of the unit, for numbering those of the next."""
+    shards: tuple[ShardRecord, ...]
+    sidecars: tuple[FileRecord, ...]
+    """Where documents and rows came from, tails, quarantine."""
+    is_limited: bool = False
+    """Cut short by max_rows or max_tokens."""
+    stage_s: dict[str, float]
+    """Not part of what is compared: seconds spent in each stage."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finished run has written; says nothing about when, or how fast."""
+
+    version: int
+    gristmill: str
+    tokenizer: str
+    fingerprint: str
+    vocab_size: int
+    dtype: str
+    formats: tuple[str, ...]
+    mode: str
+    sequence_length: int | None
+    eos_id: int | None
+    bos_id: int | None
+    pad_id: int | None
+    ledger: Ledger
+    shards: tuple[ShardRecord, ...]
+    sidecars: tuple[FileRecord, ...]

@@ -1,0 +1,316 @@
+"""START HERE for the run: one unit is read, encoded, packed, written, and committed as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from gristmill.batch import DocumentBatch, TokenBatch
+from gristmill.config import TokenizeConfig
+from gristmill.encode import encode_documents
+from gristmill.errors import BadDocumentError, BadFileError, RunError
+from gristmill.files import write_whole
+from gristmill.ledger import check_balance
+from gristmill.pack import Packer, make_packer, take_rows
+from gristmill.pack.rows import Rows, Segments
+from gristmill.plan import Plan, Unit
+from gristmill.read import Blocks, describe_file, read_slice
+from gristmill.records import Ledger, UnitRecord
+from gristmill.sidecars import FOLDER, Quarantined, Sidecars, read_segments
+from gristmill.stopwatch import Stopwatch
+from gristmill.tokenizer import Tokenizer
+from gristmill.write import ShardWriter, WriteBehind
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every unit of a run needs."""
+
+    config: TokenizeConfig
+    plan: Plan
+    folder: Path
+    tokenizer: Tokenizer | None
+    """Absent where only tails are packed."""
+    blocks: Blocks
+    num_threads: int
+    write_behind: bool
+
+    def with_blocks(self, block_bytes: int | None) -> Job:
+        """The same job in smaller blocks, where a size is given."""
+        return self if block_bytes is None else replace(self, blocks=self.blocks._replace(block_bytes=block_bytes))
+
+
+class Limit(NamedTuple):
+    """What may still be written; None is no limit."""
+
+    rows: int | None = None
+    tokens: int | None = None
+
+
+class Block(NamedTuple):
+    """What was done since the last report, for whoever watches."""
+
+    num_bytes: int
+    num_documents: int
+    num_bad: int
+    num_tokens: int
+
+
+OnBlock = Callable[[Block], None]
+
+
+def process_unit(job: Job, unit: Unit, *, limit: Limit = Limit(), on_block: OnBlock) -> UnitRecord:
+    """Read, encode, pack and write a unit, check that it balances, and commit it."""
+    output = UnitOutput(job, unit.index, limit)
+    try:
+        for index, part in enumerate(unit.slices):
+            path = job.plan.files[part.file].path
+            for documents in output.watch.each("read", _read(job, unit, index, output)):
+                with output.watch("encode"):
+                    kept, tokens = _encode(job, documents)
+                output.add(kept, tokens, path, slice_index=index)
+                on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
+        return output.commit(is_last=False)
+    except BaseException:
+        output.abandon()
+        raise
+
+
+def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit = Limit()) -> UnitRecord:
+    """Pack together what the units carried over, as a last unit of its own."""
+    output = UnitOutput(job, len(job.plan.units), limit)
+    try:
+        for record in records:
+            if record.ledger.tokens_carried:
+                path = job.folder / FOLDER / f"{job.plan.unit_name(record.unit)}.tail"
+                output.receive(read_segments(path))
+        return output.commit(is_last=True)
+    except BaseException:
+        output.abandon()
+        raise
+
+
+def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBatch]:
+    assert job.tokenizer is not None
+    return encode_documents(
+        documents,
+        job.tokenizer,
+        job.plan.layout,
+        special_tokens=job.config.encode.special_tokens,
+        num_threads=job.num_threads,
+    )
+
+
+def _read(job: Job, unit: Unit, index: int, output: UnitOutput) -> Iterator[DocumentBatch]:
+    """The batches of a slice; a file that cannot be read to its end is noted and left there."""
+    part = unit.slices[index]
+    file = job.plan.files[part.file]
+    num_records = 0
+    position: int | None = None
+    try:
+        if describe_file(file.path) != (file.num_bytes, file.version):
+            raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")
+        for documents in read_slice(file, part, job.config.read, job.blocks):
+            num_records += documents.num_records
+            yield documents
+    except BadFileError as error:
+        if job.config.read.on_bad_file == "fail":
+            raise RunError(
+                f"{file.path}, record {num_records} of the part from {part.start}: {error}; "
+                "mend the file, or set read.on_bad_file: continue"
+            ) from error
+        entry = Quarantined(
+            file=file.path,
+            slice=index,
+            record=num_records,
+            offset=position,
+            reason=error.reason,
+            detail=error.detail,
+            excerpt="",
+            is_file=True,
+        )
+        output.add_bad_file(entry)
+    finally:
+        output.slice_records.append(num_records)
+
+
+class UnitOutput:
+    """What a unit writes, and the counts that must balance before it is committed."""
+
+    def __init__(self, job: Job, index: int, limit: Limit) -> None:
+        self.watch = Stopwatch()
+        self.slice_records: list[int] = []
+        self._job = job
+        self._index = index
+        self._rows_left, self._tokens_left = limit
+        self._is_limited = False
+        self._counts: Counter[str] = Counter()
+        self._documents_dropped: Counter[str] = Counter()
+        self._tokens_dropped: Counter[str] = Counter()
+        self._bad_files: Counter[str] = Counter()
+        name = job.plan.unit_name(index)
+        writer = ShardWriter(job.folder, name, job.config.write, job.plan.layout)
+        self._writer = WriteBehind(writer) if job.write_behind else writer
+        self._sidecars = Sidecars(job.folder, name)
+        self._packer = _make_packer(job)
+
+    def add(self, documents: DocumentBatch, tokens: TokenBatch, path: str, *, slice_index: int) -> None:
+        """Take encoded documents and the bad ones beside them."""
+        self._add_bad(path, documents, slice_index)
+        self._counts["documents_read"] += len(documents) + len(documents.bad)
+        self._counts["bytes_read"] += documents.num_bytes
+        if self._packer is None:
+            documents, tokens = self._limit_documents(documents, tokens)
+        first = self._counts["documents_encoded"]
+        self._counts["documents_encoded"] += len(documents)
+        self._counts["bytes_encoded"] += int(documents.offsets[-1] - documents.offsets[0])
+        self._counts["tokens_encoded"] += len(tokens.ids)
+        self._sidecars.add_documents(documents, np.diff(tokens.offsets), slice_index=slice_index)
+        if self._packer is None:
+            self._write_documents(documents, tokens, path)
+        else:
+            keys = (self._index << 32) + np.arange(first, first + len(documents), dtype=np.int64)
+            starts = np.zeros(len(documents), dtype=np.int64)
+            self._pack(Segments(tokens.ids, tokens.offsets, keys, starts))
+
+    def receive(self, tail: Segments) -> None:
+        """Take what a unit carried over."""
+        self._counts["tokens_received"] += len(tail.ids)
+        self._pack(tail)
+
+    def add_bad_file(self, entry: Quarantined) -> None:
+        """Note a file that could not be read to its end."""
+        self._bad_files[entry.reason] += 1
+        self._sidecars.add_quarantined(entry)
+
+    def commit(self, *, is_last: bool) -> UnitRecord:
+        """Pack what is left, check the balance, and let the unit be seen; its record comes last."""
+        if self._packer is not None:
+            self._finish_packing(self._packer, is_last=is_last)
+        ledger = self._ledger()
+        check_balance(ledger, what=f"unit {self._index}")
+        with self.watch("write"):
+            shards = tuple(self._writer.finish())
+            assert sum(shard.num_tokens for shard in shards) == ledger.tokens_written + ledger.tokens_repeated
+            sidecars = self._sidecars.finish()
+            self._writer.commit()
+            self._sidecars.commit()
+        record = UnitRecord(
+            unit=self._index,
+            ledger=ledger,
+            slice_records=tuple(self.slice_records),
+            shards=shards,
+            sidecars=sidecars,
+            is_limited=self._is_limited,
+            stage_s=self.watch.seconds(),
+        )
+        path = self._job.folder / FOLDER / f"{self._job.plan.unit_name(self._index)}.json"
+        write_whole(path, msgspec.json.encode(record))
+        return record
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._writer.abandon()
+        self._sidecars.abandon()
+
+    def _add_bad(self, path: str, documents: DocumentBatch, slice_index: int) -> None:
+        policy = self._job.config.read.on_bad_document
+        if documents.bad and policy == "fail":
+            bad = documents.bad[0]
+            place = f"byte {bad.position}" if bad.position >= 0 else f"record {bad.record} of its part"
+            raise BadDocumentError(
+                f"{path}, {place}: {bad.reason} ({bad.detail}); "
+                "mend the record, or set read.on_bad_document: quarantine"
+            )
+        self._documents_dropped.update(bad.reason for bad in documents.bad)
+        if policy == "quarantine":
+            self._sidecars.add_bad(path, documents.bad, slice_index=slice_index)
+
+    def _limit_documents(
+        self, documents: DocumentBatch, tokens: TokenBatch
+    ) -> tuple[DocumentBatch, TokenBatch]:
+        """As many documents as may still be written; once one is left out, so are all that follow."""
+        allowed = self._allowed(len(documents), tokens.offsets)
+        if allowed == len(documents):
+            return documents, tokens
+        self._documents_dropped["limit"] += len(documents) - allowed
+        return documents.head(allowed), tokens[:allowed]
+
+    def _allowed(self, num_items: int, offsets: np.ndarray) -> int:  # type: ignore[type-arg]
+        """How many items may be written; `offsets` are their ends in tokens."""
+        allowed = 0 if self._is_limited else num_items
+        if self._rows_left is not None:
+            allowed = min(allowed, self._rows_left)
+            self._rows_left -= allowed
+        if self._tokens_left is not None:
+            allowed = min(allowed, int(np.searchsorted(offsets, self._tokens_left, side="right")) - 1)
+            self._tokens_left -= int(offsets[allowed])
+        self._is_limited |= allowed < num_items
+        return allowed
+
+    def _write_documents(self, documents: DocumentBatch, tokens: TokenBatch, path: str) -> None:
+        with self.watch("write"):
+            self._writer.write_documents(
+                tokens.ids, tokens.offsets, documents.names, (path, documents.positions)
+            )
+        self._counts["tokens_written"] += len(tokens.ids)
+        self._counts["rows"] += len(tokens)
+
+    def _pack(self, segments: Segments) -> None:
+        assert self._packer is not None
+        with self.watch("pack"):
+            rows = self._packer.add(segments)
+        self._write_rows(rows)
+
+    def _finish_packing(self, packer: Packer, *, is_last: bool) -> None:
+        with self.watch("pack"):
+            rows, tail = packer.finish(is_last=is_last)
+        self._write_rows(rows)
+        if self._is_limited:
+            self._tokens_dropped["limit"] += len(tail.ids)
+        elif is_last:
+            self._tokens_dropped["tail"] += len(tail.ids)
+        else:
+            self._counts["tokens_carried"] += len(tail.ids)
+            self._sidecars.add_tail(tail)
+
+    def _write_rows(self, rows: Rows) -> None:
+        num_rows, length = rows.ids.shape
+        allowed = self._allowed(num_rows, np.arange(num_rows + 1, dtype=np.int64) * length)
+        new = int(rows.lengths.sum()) - rows.num_repeated
+        if allowed < num_rows:
+            rows = take_rows(rows, allowed)
+            kept = int(rows.lengths.sum()) - rows.num_repeated
+            self._tokens_dropped["limit"] += new - kept
+            new = kept
+        with self.watch("write"):
+            self._writer.write_rows(rows)
+        self._sidecars.add_rows(rows)
+        self._counts["tokens_written"] += new
+        self._counts["tokens_repeated"] += rows.num_repeated
+        self._counts["padding"] += rows.ids.size - new - rows.num_repeated
+        self._counts["rows"] += len(rows.ids)
+        self._counts["documents_cut"] += int(np.count_nonzero(rows.starts))
+
+    def _ledger(self) -> Ledger:
+        return Ledger(
+            **self._counts,
+            documents_dropped=dict(sorted(self._documents_dropped.items())),
+            tokens_dropped={reason: n for reason, n in sorted(self._tokens_dropped.items()) if n},
+            bad_files=dict(sorted(self._bad_files.items())),
+        )
+
+
+def _make_packer(job: Job) -> Packer | None:
+    layout = job.plan.layout
+    if layout.mode == "documents":
+        return None
+    assert layout.pad_id is not None
+    config = msgspec.structs.replace(job.config.pack, mode=layout.mode)
+    return make_packer(config, pad_id=layout.pad_id, dtype=np.dtype(layout.dtype))

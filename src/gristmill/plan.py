@@ -1,0 +1,101 @@
+"""The plan: which units of input there are, as a pure function of the inputs and the config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from gristmill.config import OutputFormat, PackMode, ReadConfig, TokenizeConfig
+from gristmill.job import byte_size
+from gristmill.read import InputFile, Slice, list_inputs, slice_file
+
+MIN_UNIT_BYTES = 4 << 20
+MAX_UNIT_BYTES = 256 << 20
+UNITS_WANTED = 128
+"""Enough that workers end at about the same time."""
+MAX_SLICES = 512
+"""Of a unit, so that many tiny files keep every worker busy."""
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the input that is read, encoded, packed, written and committed as a whole."""
+
+    index: int
+    slices: tuple[Slice, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """What reading it costs, as far as is known before."""
+        return sum(part.num_bytes for part in self.slices)
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same for every shard of a run, settled once the tokenizer is known."""
+
+    mode: PackMode
+    sequence_length: int | None
+    """Absent where documents are written."""
+    formats: tuple[OutputFormat, ...]
+    dtype: Literal["uint16", "uint32"]
+    bos_id: int | None
+    """Put before each document; absent: none is."""
+    eos_id: int | None
+    """Put after each document; absent: none is."""
+    pad_id: int | None
+    tokenizer: str
+    fingerprint: str
+    vocab_size: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a worker or a resumed run must know, and `identity`: what may not change in between."""
+
+    version: int
+    identity: dict[str, Any]
+    config: TokenizeConfig
+    layout: Layout
+    files: tuple[InputFile, ...]
+    units: tuple[Unit, ...]
+    max_document_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        """What reading all of it costs, as far as is known before."""
+        return sum(unit.num_bytes for unit in self.units)
+
+    def unit_name(self, index: int) -> str:
+        """The stem of a unit's files; names sort as the units do, and the tails' come last."""
+        return f"{index:0{max(5, len(str(len(self.units))))}d}"
+
+
+def plan_units(config: ReadConfig) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
+    """The input files and the units they are read in."""
+    files = tuple(list_inputs(config))
+    unit_bytes = choose_unit_bytes(config, sum(file.num_bytes for file in files))
+    slices = (
+        part for index, file in enumerate(files) for part in slice_file(index, file, config, unit_bytes)
+    )
+    return files, tuple(gather(slices, unit_bytes))
+
+
+def choose_unit_bytes(config: ReadConfig, total_bytes: int) -> int:
+    """Many units, but none so small that committing it would cost more than encoding it."""
+    if config.unit_bytes is not None:
+        return byte_size(config.unit_bytes, name="read.unit_bytes")
+    return min(max(total_bytes // UNITS_WANTED, MIN_UNIT_BYTES), MAX_UNIT_BYTES)
+
+
+def gather(slices: Iterable[Slice], unit_bytes: int) -> Iterator[Unit]:
+    """Neighbouring slices together, as long as a unit stays within its size."""
+    index, gathered, gathered_bytes = 0, [], 0
+    for part in slices:
+        is_full = gathered_bytes + part.num_bytes > unit_bytes or len(gathered) == MAX_SLICES
+        if gathered and is_full:
+            yield Unit(index=index, slices=tuple(gathered))
+            index, gathered, gathered_bytes = index + 1, [], 0
+        gathered.append(part)
+        gathered_bytes += part.num_bytes
+    if gathered:
+        yield Unit(index=index, slices=tuple(gathered))

@@ -1,0 +1,116 @@
+"""What a run did, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gristmill.records import Ledger, Manifest
+from gristmill.report.words import duration, of_bytes, of_count
+from gristmill.run.folder import QUARANTINE
+from gristmill.run.progress import Snapshot
+from gristmill.run.tokenize import RunResult
+
+LOADING = {
+    "megatron": 'IndexedDataset("{folder}/megatron/{stem}")  # megatron.core.datasets.indexed_dataset',
+    "nanogpt": 'np.memmap("{folder}/nanogpt/{stem}.bin", dtype="{dtype}", mode="r")',
+    "llmc": '--train_data "{folder}/llmc/*.bin"  # llm.c and modded-nanogpt',
+    "olmo": 'paths=["{folder}/olmo/*.npy"]  # NumpyFSLDatasetConfig of olmo_core.data',
+    "datatrove": 'DatatroveFolderDataset("{folder}/datatrove", seq_len=2048, token_size={width})',
+    "arrow": 'datasets.load_from_disk("{folder}/arrow")',
+    "parquet": 'datasets.load_dataset("parquet", data_files="{folder}/parquet/*.parquet", split="train")',
+}
+
+
+def render_result(result: RunResult) -> str:
+    """The summary of a run, or of what went wrong with it."""
+    if result.manifest is None:
+        units = "\n".join(f"  unit {unit}: {why}" for unit, why in sorted(result.failed.items())[:10])
+        return (
+            f"{len(result.failed)} units FAILED, the others are done; "
+            f"run the same command again to try them again\n{units}"
+        )
+    return "\n".join(_lines(result.manifest, result.last, Path(result.folder)))
+
+
+def _lines(manifest: Manifest, last: Snapshot | None, folder: Path) -> list[str]:
+    ledger = manifest.ledger
+    facts = {
+        "documents": _documents(ledger),
+        "tokens": _tokens(manifest),
+        "rows": _rows(manifest),
+        "dropped": _dropped(ledger),
+        "shards": _shards(manifest),
+        "output": str(folder),
+        "load with": _loading(manifest, folder),
+    }
+    if (folder / QUARANTINE).exists():
+        facts["quarantine"] = str(folder / QUARANTINE)
+    if last is None:
+        facts["time"] = "finished before; nothing to do"
+    else:
+        facts |= {"time": _time(last), "stages": _stages(last.stage_s)}
+        facts["memory"] = f"{of_bytes(last.peak_memory_bytes)} at most, all processes"
+    return [f"{name:<11} {value}" for name, value in facts.items() if value]
+
+
+def _documents(ledger: Ledger) -> str:
+    text = f"{ledger.documents_encoded:,} encoded of {ledger.documents_read:,} read, {of_bytes(ledger.bytes_encoded)}"
+    return text + (f"; bad files: {_by_reason(ledger.bad_files)}" if ledger.bad_files else "")
+
+
+def _tokens(manifest: Manifest) -> str:
+    ledger = manifest.ledger
+    per_byte = ledger.tokens_encoded / max(ledger.bytes_encoded, 1)
+    return f"{ledger.tokens_written:,} written, {per_byte:.4f} tokens a byte, {manifest.dtype}"
+
+
+def _rows(manifest: Manifest) -> str:
+    ledger = manifest.ledger
+    if manifest.sequence_length is None:
+        return ""
+    cells = max(ledger.rows * manifest.sequence_length, 1)
+    text = f"{ledger.rows:,} of {manifest.sequence_length} tokens ({manifest.mode}), {ledger.padding / cells:.3%} padding"
+    if ledger.tokens_repeated:
+        text += f", {ledger.tokens_repeated:,} tokens repeated by overlap"
+    return f"{text}, documents cut {ledger.documents_cut:,} times"
+
+
+def _dropped(ledger: Ledger) -> str:
+    parts = []
+    if ledger.documents_dropped:
+        parts.append(f"documents: {_by_reason(ledger.documents_dropped)}")
+    if ledger.tokens_dropped:
+        parts.append(f"tokens: {_by_reason(ledger.tokens_dropped)}")
+    return "; ".join(parts) or "nothing"
+
+
+def _shards(manifest: Manifest) -> str:
+    files = [file for shard in manifest.shards for files in shard.files.values() for file in files]
+    return f"{len(manifest.shards):,} as {', '.join(manifest.formats)}, {of_bytes(sum(f.num_bytes for f in files))}"
+
+
+def _loading(manifest: Manifest, folder: Path) -> str:
+    if not manifest.shards:
+        return ""
+    stem = f"shard-{manifest.shards[0].name}"
+    width = 2 if manifest.dtype == "uint16" else 4
+    lines = [
+        LOADING[name].format(folder=folder, stem=stem, dtype=manifest.dtype, width=width)
+        for name in manifest.formats
+    ]
+    return f"\n{'':<12}".join(lines)
+
+
+def _time(last: Snapshot) -> str:
+    rate = f"{of_bytes(last.bytes_per_s)}/s, {of_count(last.tokens_per_s)} tokens/s"
+    return f"{duration(last.elapsed_s)}, {rate}, {last.num_workers} workers"
+
+
+def _stages(stage_s: Mapping[str, float]) -> str:
+    total = sum(stage_s.values()) or 1.0
+    return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in stage_s.items())
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in counts.items())

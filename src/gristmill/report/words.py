@@ -1,0 +1,30 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+
+def of_bytes(number: float) -> str:
+    """Bytes, in powers of 1000."""
+    return _scaled(number, ("B", "kB", "MB", "GB", "TB", "PB"), gap=" ")
+
+
+def of_count(number: float) -> str:
+    """A count: exact while it is short."""
+    return f"{number:,.0f}" if number < 1e6 else _scaled(number, ("", "K", "M", "G", "T", "P"), gap="")
+
+
+def duration(seconds: float) -> str:
+    """A time span."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def _scaled(number: float, units: tuple[str, ...], *, gap: str) -> str:
+    for unit in units:
+        if abs(number) < 999.5 or unit == units[-1]:
+            return f"{number:.3g}{gap}{unit}" if unit != units[0] else f"{number:.0f}{gap}{unit}"
+        number /= 1000
+    raise AssertionError

@@ -1,0 +1,68 @@
+"""The inline backend: units are processed one after the other in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+
+from gristmill.config import TokenizerConfig
+from gristmill.pipeline import Block, Job
+from gristmill.run.budget import Budget
+from gristmill.run.messages import Load, Prepare, Task
+from gristmill.run.outcome import Outcome
+from gristmill.run.progress import Progress
+from gristmill.run.resources import resident_bytes
+from gristmill.run.settle import TokenizerFacts, facts_of
+from gristmill.run.worker import load_configured, make_job_of, run_task
+
+LOOK_EVERY_S = 0.1
+
+
+class InlineBackend:
+    """No other process: the simplest to debug, and all that a small machine may have memory for."""
+
+    def __init__(self, tokenizer: TokenizerConfig, budget: Budget) -> None:
+        self._name = tokenizer.source
+        self._tokenizer = load_configured(Load(tokenizer))
+        self._budget = budget
+        self._job: Job | None = None
+
+    def facts(self) -> TokenizerFacts:
+        """What the run must know of the tokenizer."""
+        return facts_of(self._tokenizer, self._name)
+
+    def prepare(self, folder: Path, *, num_tasks: int) -> None:
+        """The plan is in the folder."""
+        prepare = Prepare(
+            folder=str(folder),
+            blocks=self._budget.blocks,
+            num_threads=self._budget.num_workers,
+            write_behind=self._budget.write_behind,
+        )
+        self._job = make_job_of(prepare, self._tokenizer)
+
+    def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
+        """Outcomes of tasks, in order."""
+        assert self._job is not None
+        progress.num_workers = 1
+        for task in tasks:
+            yield Outcome(task, run_task(self._job, task, _watcher(task.unit, progress)), None)
+            progress.saw_memory(resident_bytes())
+
+    def close(self) -> None:
+        """Nothing runs on."""
+
+
+def _watcher(unit: int, progress: Progress) -> Callable[[Block], None]:
+    looked = 0.0
+
+    def watch(block: Block) -> None:
+        nonlocal looked
+        progress.worked(unit, block)
+        if time.monotonic() - looked >= LOOK_EVERY_S:
+            looked = time.monotonic()
+            progress.saw_memory(resident_bytes())
+            progress.tick()
+
+    return watch

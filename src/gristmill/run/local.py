@@ -1,0 +1,226 @@
+"""The local backend: units are given to worker processes; a worker that dies is noticed at once."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections import Counter, deque
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gristmill import errors
+from gristmill.config import TokenizerConfig
+from gristmill.errors import GristmillError, RunError
+from gristmill.run.budget import MIN_BLOCK_BYTES, Budget
+from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
+from gristmill.run.outcome import Outcome
+from gristmill.run.progress import Progress
+from gristmill.run.resources import resident_bytes
+from gristmill.run.settle import TokenizerFacts
+
+MAX_ATTEMPTS = 3
+POLL_S = 0.1
+LOG_LINES = 5
+
+
+class LocalBackend:
+    """Worker processes on this machine."""
+
+    def __init__(self, tokenizer: TokenizerConfig, budget: Budget) -> None:
+        self._tokenizer = tokenizer
+        self._budget = budget
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self._prepare: Prepare | None = None
+        # They load the tokenizer while the run is being planned.
+        for _ in range(budget.num_workers):
+            self._start()
+
+    def facts(self) -> TokenizerFacts:
+        """What the first worker to load the tokenizer says of it."""
+        while True:
+            for worker in self._ready(None):
+                for message in worker.receive():
+                    if isinstance(message, Loaded):
+                        return message.facts
+                    if isinstance(message, Failed):
+                        raise _as_error(message)
+                    raise RunError(f"{worker.last_words()} while it loaded the tokenizer")
+
+    def prepare(self, folder: Path, *, num_tasks: int) -> None:
+        """The plan is in the folder: tell the workers; no more of them than there is work for."""
+        self._prepare = Prepare(
+            folder=str(folder.resolve()),
+            blocks=self._budget.blocks,
+            num_threads=1,
+            write_behind=self._budget.write_behind,
+        )
+        for worker in self._workers[max(1, num_tasks) :]:
+            self._end(worker)
+        for worker in self._workers:
+            worker.send(self._prepare)
+
+    def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
+        """Outcomes of tasks, as they come; tasks are started in order."""
+        waiting = deque(tasks)
+        attempts: Counter[int] = Counter()
+        while waiting or any(worker.task for worker in self._workers):
+            for worker in self._workers:
+                if worker.task is None and waiting:
+                    self._assign(worker, waiting.popleft(), attempts, progress)
+            for worker in self._ready(POLL_S):
+                for message in worker.receive():
+                    yield from self._hear(worker, message, waiting, attempts, progress)
+            self._watch_memory(progress)
+            progress.tick()
+
+    def close(self) -> None:
+        """End every worker, whatever it is doing; what it had not committed is as if it had never been."""
+        for worker in list(self._workers):
+            self._end(worker)
+        self._selector.close()
+
+    def _assign(self, worker: _Worker, task: Task, attempts: Counter[int], progress: Progress) -> None:
+        attempts[task.unit] += 1
+        worker.task = task
+        progress.num_workers = len(self._workers)
+        worker.send(task)
+
+    def _hear(
+        self,
+        worker: _Worker,
+        message: FromWorker | None,
+        waiting: deque[Task],
+        attempts: Counter[int],
+        progress: Progress,
+    ) -> Iterator[Outcome]:
+        task = worker.task
+        if isinstance(message, Worked) and task is not None:
+            progress.worked(task.unit, message.block)
+        elif isinstance(message, Done) and task is not None:
+            worker.task = None
+            yield Outcome(task, message.record, None)
+        elif isinstance(message, Failed) and message.is_users:
+            raise _as_error(message)
+        elif message is None or isinstance(message, Failed):
+            why = message.message if message else worker.last_words()
+            is_memory = worker.is_too_large or (message is not None and message.kind == "MemoryError")
+            self._end(worker)
+            self._start()
+            if task is not None:
+                progress.lost(task.unit)
+                yield from self._retry(task, why, waiting, attempts, progress, is_memory=is_memory)
+
+    def _retry(
+        self,
+        task: Task,
+        why: str,
+        waiting: deque[Task],
+        attempts: Counter[int],
+        progress: Progress,
+        *,
+        is_memory: bool,
+    ) -> Iterator[Outcome]:
+        """Once more, in smaller blocks where memory was the reason, until it is hopeless."""
+        block_bytes = task.block_bytes or self._budget.blocks.block_bytes
+        can_shrink = is_memory and block_bytes > MIN_BLOCK_BYTES
+        if attempts[task.unit] >= MAX_ATTEMPTS and not can_shrink:
+            yield Outcome(task, None, why)
+            return
+        progress.note("retry", unit=task.unit, why=why)
+        smaller = max(block_bytes // 4, MIN_BLOCK_BYTES) if is_memory else task.block_bytes
+        waiting.appendleft(msgspec.structs.replace(task, block_bytes=smaller))
+
+    def _watch_memory(self, progress: Progress) -> None:
+        """End the largest worker where the budget is about to be exceeded."""
+        sizes = {worker: resident_bytes(worker.process.pid) for worker in self._workers}
+        total = resident_bytes() + sum(sizes.values())
+        progress.saw_memory(total)
+        if total > self._budget.memory_bytes * 0.97 and sizes:
+            largest = max(sizes, key=lambda worker: sizes[worker])
+            largest.is_too_large = True
+            largest.process.kill()
+
+    def _ready(self, timeout: float | None) -> list[_Worker]:
+        return [key.data for key, _ in self._selector.select(timeout)]
+
+    def _start(self) -> None:
+        worker = _Worker()
+        self._workers.append(worker)
+        self._selector.register(worker.answers, selectors.EVENT_READ, worker)
+        worker.send(Load(self._tokenizer))
+        if self._prepare is not None:
+            worker.send(self._prepare)
+
+    def _end(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        self._selector.unregister(worker.answers)
+        worker.end()
+
+
+class _Worker:
+    """A worker process, and the unit it is at."""
+
+    def __init__(self) -> None:
+        self.task: Task | None = None
+        self.is_too_large = False
+        self._decoder = msgspec.json.Decoder(FromWorker)
+        self._rest = b""
+        self._words = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gristmill.run.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C in a terminal reaches the run alone
+            env=os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert self.process.stdout is not None
+        self.answers = self.process.stdout
+
+    def send(self, message: Load | Prepare | Task) -> None:
+        """Tell the worker; one that has died is noticed when its answers end."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(msgspec.json.encode(message) + b"\n")
+        except BrokenPipeError:
+            pass
+
+    def receive(self) -> list[FromWorker | None]:
+        """The messages that have come; the last is None where the worker is gone."""
+        content = os.read(self.answers.fileno(), 1 << 20)
+        *lines, self._rest = (self._rest + content).split(b"\n")
+        messages: list[FromWorker | None] = [self._decoder.decode(line) for line in lines]
+        return messages if content else [*messages, None]
+
+    def last_words(self) -> str:
+        """How it ended, and the end of what it printed."""
+        status = self.process.wait()
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        self._words.seek(0)
+        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()[-LOG_LINES:]
+        return f"a worker ended {how}{': ' + ' | '.join(lines) if lines else ''}"
+
+    def end(self) -> None:
+        """Kill it if it is still there, and let go of its pipes."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self._words):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+
+def _as_error(failure: Failed) -> GristmillError:
+    """The error a worker met, as if it had been met here."""
+    kind = getattr(errors, failure.kind, RunError)
+    is_plain = isinstance(kind, type) and issubclass(kind, GristmillError) and kind is not errors.BadFileError
+    return kind(failure.message) if is_plain and failure.is_users else RunError(failure.message)

@@ -1,0 +1,67 @@
+"""What a run and its workers say to one another: JSON, a line each, over pipes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gristmill.config import TokenizerConfig
+from gristmill.pipeline import Block, Limit
+from gristmill.read import Blocks
+from gristmill.records import UnitRecord
+from gristmill.run.settle import TokenizerFacts
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """To a worker, first: load this tokenizer."""
+
+    tokenizer: TokenizerConfig
+
+
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
+    """To a worker: the plan is written, get ready for its units."""
+
+    folder: str
+    blocks: Blocks
+    num_threads: int
+    write_behind: bool
+
+
+class Task(msgspec.Struct, frozen=True, tag="task"):
+    """To a worker: process a unit; the one past the last is the tails'."""
+
+    unit: int
+    limit: Limit = Limit()
+    block_bytes: int | None = None
+    """Smaller than usual, after a worker needed too much memory."""
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """From a worker: the tokenizer is there."""
+
+    facts: TokenizerFacts
+
+
+class Worked(msgspec.Struct, frozen=True, tag="worked"):
+    """From a worker: some more of the unit is done."""
+
+    block: Block
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """From a worker: the unit is committed."""
+
+    record: UnitRecord
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
+    """From a worker: it could not be done."""
+
+    kind: str
+    """Name of the exception's class."""
+    message: str
+    is_users: bool
+    """A GristmillError: trying again would not help."""
+
+
+ToWorker = Load | Prepare | Task
+FromWorker = Loaded | Worked | Done | Failed

@@ -1,0 +1,162 @@
+"""How far a run is: counts that the terminal shows and `events.jsonl` keeps."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gristmill.ledger import add_up
+from gristmill.pipeline import Block
+from gristmill.plan import Plan
+from gristmill.records import Ledger, UnitRecord
+
+EVENT_EVERY_S = 1.0
+SHOW_EVERY_S = 0.2
+
+OnProgress = Callable[["Snapshot"], None]
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at a moment."""
+
+    event: str
+    time: float
+    """Seconds since 1970."""
+    elapsed_s: float
+    """Since this process took up the run."""
+    units_done: int
+    units_total: int
+    units_failed: int
+    bytes_done: int
+    bytes_total: int
+    bytes_before: int
+    """Done by earlier processes of the same run."""
+    documents: int
+    bad_documents: int
+    tokens: int
+    bytes_per_s: float
+    tokens_per_s: float
+    memory_bytes: int
+    peak_memory_bytes: int
+    num_workers: int
+    stage_s: dict[str, float]
+
+
+class Progress:
+    """Adds up what workers report; what a lost worker had reported of its unit is taken back."""
+
+    def __init__(
+        self, plan: Plan, records: dict[int, UnitRecord], events: Path, on_progress: OnProgress | None
+    ) -> None:
+        self._plan = plan
+        self._records = dict(records)
+        self._start = time.monotonic()
+        self._last_event = self._last_shown = self._start
+        self._on_progress = on_progress
+        self._under_way: dict[int, Block] = {}
+        self._events = events.open("ab", buffering=0)
+        self._totals = _Totals(add_up(record.ledger for record in records.values()))
+        self._bytes_done = self._bytes_before = sum(self._unit_bytes(unit) for unit in records)
+        self._tokens_before = self._totals.tokens
+        self._failed: set[int] = set()
+        self._stage_s: Counter[str] = Counter()
+        self.memory_bytes = self.peak_memory_bytes = self.num_workers = 0
+
+    def worked(self, unit: int, block: Block) -> None:
+        """A worker has done some more of a unit."""
+        before = self._under_way.get(unit, Block(0, 0, 0, 0))
+        self._under_way[unit] = Block(*map(sum, zip(before, block, strict=True)))
+
+    def lost(self, unit: int) -> None:
+        """A unit must be done again."""
+        self._under_way.pop(unit, None)
+
+    def failed(self, unit: int, why: str) -> None:
+        """A unit is given up."""
+        self.lost(unit)
+        self._failed.add(unit)
+        self.note("unit failed", unit=unit, why=why)
+
+    def done(self, record: UnitRecord) -> None:
+        """A unit is committed."""
+        self.lost(record.unit)
+        if record.unit in self._records:
+            return  # a unit done again under a limit is counted at the end
+        self._records[record.unit] = record
+        self._totals.add(record.ledger)
+        self._bytes_done += self._unit_bytes(record.unit)
+        self._stage_s.update(record.stage_s)  # type: ignore[arg-type]
+
+    def saw_memory(self, memory_bytes: int) -> None:
+        """All processes together hold this much now."""
+        self.memory_bytes = memory_bytes
+        self.peak_memory_bytes = max(self.peak_memory_bytes, memory_bytes)
+
+    def snapshot(self, event: str = "progress") -> Snapshot:
+        """The run now."""
+        elapsed = max(time.monotonic() - self._start, 1e-9)
+        parts = [Block(*map(sum, zip(*self._under_way.values(), strict=True)))] if self._under_way else []
+        bytes_under_way = sum(
+            min(block.num_bytes, self._unit_bytes(unit)) for unit, block in self._under_way.items()
+        )
+        tokens = self._totals.tokens + sum(part.num_tokens for part in parts)
+        bytes_done = self._bytes_done + bytes_under_way
+        return Snapshot(
+            event=event,
+            time=round(time.time(), 3),
+            elapsed_s=round(elapsed, 3),
+            units_done=len(self._records),
+            units_total=len(self._plan.units),
+            units_failed=len(self._failed),
+            bytes_done=bytes_done,
+            bytes_total=self._plan.num_bytes,
+            bytes_before=self._bytes_before,
+            documents=self._totals.documents + sum(part.num_documents for part in parts),
+            bad_documents=self._totals.bad + sum(part.num_bad for part in parts),
+            tokens=tokens,
+            bytes_per_s=round((bytes_done - self._bytes_before) / elapsed, 1),
+            tokens_per_s=round((tokens - self._tokens_before) / elapsed, 1),
+            memory_bytes=self.memory_bytes,
+            peak_memory_bytes=self.peak_memory_bytes,
+            num_workers=self.num_workers,
+            stage_s={stage: round(seconds, 3) for stage, seconds in sorted(self._stage_s.items())},
+        )
+
+    def note(self, event: str = "progress", **facts: object) -> Snapshot:
+        """Write an event, with facts of its own."""
+        self._last_event = time.monotonic()
+        snapshot = self.snapshot(event)
+        line = msgspec.to_builtins(snapshot) | facts
+        self._events.write(msgspec.json.encode(line) + b"\n")
+        return snapshot
+
+    def tick(self) -> None:
+        """Write an event and show the run, each if the last time is a while ago."""
+        now = time.monotonic()
+        if now - self._last_event >= EVENT_EVERY_S:
+            self.note()
+        if self._on_progress is not None and now - self._last_shown >= SHOW_EVERY_S:
+            self._last_shown = now
+            self._on_progress(self.snapshot())
+
+    def close(self) -> None:
+        """No more events."""
+        self._events.close()
+
+    def _unit_bytes(self, unit: int) -> int:
+        return self._plan.units[unit].num_bytes if unit < len(self._plan.units) else 0
+
+
+class _Totals:
+    def __init__(self, ledger: Ledger) -> None:
+        self.documents = self.bad = self.tokens = 0
+        self.add(ledger)
+
+    def add(self, ledger: Ledger) -> None:
+        self.documents += ledger.documents_encoded
+        self.bad += sum(ledger.documents_dropped.values())
+        self.tokens += ledger.tokens_encoded

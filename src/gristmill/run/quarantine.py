@@ -1,0 +1,57 @@
+"""At the end of a run: the quarantine of all units in one file, records numbered from the start of each file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from gristmill.files import PendingFile
+from gristmill.plan import Plan
+from gristmill.records import UnitRecord
+from gristmill.run.folder import QUARANTINE
+from gristmill.sidecars import FOLDER, Quarantined
+
+
+def merge_quarantine(folder: Path, plan: Plan, records: Iterable[UnitRecord]) -> None:
+    """Write `quarantine.jsonl`, where anything is in quarantine."""
+    file: PendingFile | None = None
+    for entry in quarantined(folder, plan, records):
+        file = file or PendingFile(folder / QUARANTINE)
+        file.write(msgspec.json.encode(entry) + b"\n")
+    if file is None:
+        (folder / QUARANTINE).unlink(missing_ok=True)
+    else:
+        file.finish()
+        file.commit()
+
+
+def quarantined(folder: Path, plan: Plan, records: Iterable[UnitRecord]) -> Iterator[Quarantined]:
+    """Every entry, in the order of the input."""
+    decoder = msgspec.json.Decoder(Quarantined)
+    firsts = first_records(plan, records)
+    for unit in sorted({unit for unit, _ in firsts}):
+        path = folder / FOLDER / f"{plan.unit_name(unit)}.quarantine"
+        if not path.exists():
+            continue
+        with path.open("rb") as lines:
+            for line in lines:
+                entry = decoder.decode(line)
+                first = firsts[unit, entry.slice or 0]
+                yield msgspec.structs.replace(entry, slice=None, record=first + entry.record)
+
+
+def first_records(plan: Plan, records: Iterable[UnitRecord]) -> dict[tuple[int, int], int]:
+    """Of each slice, by unit and number in it: how many records of its file come before it."""
+    counted: Counter[int] = Counter()
+    firsts = {}
+    for record in sorted(records, key=lambda record: record.unit):
+        if record.unit == len(plan.units):
+            continue
+        parts = zip(plan.units[record.unit].slices, record.slice_records, strict=True)
+        for index, (part, num_records) in enumerate(parts):
+            firsts[record.unit, index] = counted[part.file]
+            counted[part.file] += num_records
+    return firsts

@@ -1,0 +1,112 @@
+"""What this process may use: cores and memory, as the machine, its cgroup and its affinity allow."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+PAGE_BYTES = resource.getpagesize()
+
+
+def num_cores() -> int:
+    """Physical cores among the processors this process may run on, within its cgroup's quota."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    cores = {_core_of(cpu) for cpu in cpus}
+    quota = _cpu_quota()
+    return max(1, min(len(cores), quota if quota is not None else len(cores)))
+
+
+def available_memory() -> int:
+    """Bytes that can be used before the machine or the cgroup runs out."""
+    available = _meminfo("MemAvailable")
+    if available is None:
+        available = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES // 2
+    for limit, used in _cgroup_memory():
+        available = min(available, max(0, limit - used))
+    return available
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Memory a process holds now, or 0 where it is gone or the system does not say."""
+    try:
+        fields = Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()
+        return int(fields[1]) * PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def peak_resident_bytes() -> int:
+    """The most memory this process has held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _core_of(cpu: int) -> tuple[str, str] | int:
+    """Processors of one core share it; where the system does not say, each counts."""
+    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
+    try:
+        return (topology / "physical_package_id").read_text(), (topology / "core_id").read_text()
+    except OSError:
+        return cpu
+
+
+def _cpu_quota() -> int | None:
+    """Whole cores a cgroup grants, rounded up."""
+    for folder in _cgroup_folders():
+        text = _read(folder / "cpu.max")
+        if text and not text.startswith("max"):
+            quota, period = map(int, text.split())
+            return max(1, -(-quota // period))
+    quota_v1, period_v1 = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")), _read(
+        Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    )
+    if quota_v1 and period_v1 and int(quota_v1) > 0:
+        return max(1, -(-int(quota_v1) // int(period_v1)))
+    return None
+
+
+def _cgroup_memory() -> list[tuple[int, int]]:
+    """Limit and use of each cgroup round this process that limits memory; its page cache is not use."""
+    found = []
+    for folder in _cgroup_folders():
+        limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
+        if limit and used and limit != "max":
+            found.append((int(limit), int(used) - _cached(folder / "memory.stat", "inactive_file")))
+    v1 = Path("/sys/fs/cgroup/memory")
+    limit, used = _read(v1 / "memory.limit_in_bytes"), _read(v1 / "memory.usage_in_bytes")
+    if limit and used and int(limit) < 1 << 60:
+        found.append((int(limit), int(used) - _cached(v1 / "memory.stat", "total_inactive_file")))
+    return found
+
+
+def _cgroup_folders() -> list[Path]:
+    """Folders of the unified cgroup tree, from this process's own up to the root."""
+    root = Path("/sys/fs/cgroup")
+    text = _read(Path("/proc/self/cgroup")) or ""
+    name = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
+    own = root / name.strip("/")
+    return [own, *(parent for parent in own.parents if parent == root or root in parent.parents)]
+
+
+def _cached(path: Path, key: str) -> int:
+    for line in (_read(path) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key:
+            return int(value)
+    return 0
+
+
+def _meminfo(key: str) -> int | None:
+    for line in (_read(Path("/proc/meminfo")) or "").splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

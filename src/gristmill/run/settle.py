@@ -1,0 +1,134 @@
+"""What the job leaves open is settled once the tokenizer is known: mode, ids round documents, dtype."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gristmill.config import OutputFormat, PackMode, TokenizeConfig
+from gristmill.errors import ConfigError
+from gristmill.formats import PAYLOAD_FORMATS
+from gristmill.plan import InputFile, Layout
+from gristmill.tokenizer import Tokenizer
+
+IDENTITY_VERSION = 1
+NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output")
+"""Options that change no shard; inputs are told by their files."""
+
+
+class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rest of a run must know of a tokenizer."""
+
+    name: str
+    fingerprint: str
+    vocab_size: int
+    bos_id: int | None
+    eos_id: int | None
+    pad_id: int | None
+    engine: str
+    why_not_native: str | None
+
+
+def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
+    """The facts of a loaded tokenizer."""
+    return TokenizerFacts(
+        name=name,
+        fingerprint=tokenizer.fingerprint,
+        vocab_size=tokenizer.vocab_size,
+        bos_id=tokenizer.bos_id,
+        eos_id=tokenizer.eos_id,
+        pad_id=tokenizer.pad_id,
+        engine=tokenizer.engine_name,
+        why_not_native=tokenizer.why_not_native,
+    )
+
+
+def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
+    """The layout of every shard, or what is missing to settle it."""
+    formats = output_formats(config)
+    mode = config.pack.mode or _default_mode(formats)
+    eos_id = _end_id(config.encode.add_eos, config.encode.eos_id, facts.eos_id, "eos", facts)
+    bos_id = _end_id(config.encode.add_bos, config.encode.bos_id, facts.bos_id, "bos", facts)
+    pad_id = None if mode == "documents" else _pad_id(config, facts, eos_id)
+    largest = max(facts.vocab_size - 1, *(id_ for id_ in (bos_id, eos_id, pad_id, 0) if id_ is not None))
+    fits = largest < 1 << 16
+    if config.write.dtype == "uint16" and not fits:
+        raise ConfigError(f"write.dtype is uint16, but ids go up to {largest}; leave it out, or use uint32")
+    return Layout(
+        mode=mode,
+        sequence_length=None if mode == "documents" else config.pack.sequence_length,
+        formats=formats,
+        dtype=config.write.dtype or ("uint16" if fits else "uint32"),
+        bos_id=bos_id,
+        eos_id=eos_id,
+        pad_id=pad_id,
+        tokenizer=facts.name,
+        fingerprint=facts.fingerprint,
+        vocab_size=facts.vocab_size,
+    )
+
+
+def output_formats(config: TokenizeConfig) -> tuple[OutputFormat, ...]:
+    """The formats asked for, each once."""
+    asked = config.write.format
+    formats = (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
+    if not formats:
+        raise ConfigError("write.format is empty; name at least one format")
+    return formats
+
+
+def identity_of(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, ...]) -> dict[str, Any]:
+    """All that decides what a run writes, as flat plain values: a run may be resumed while they are equal."""
+    identity: dict[str, Any] = {"version": IDENTITY_VERSION, "tokenizer": layout.fingerprint}
+    for name in ("read", "encode", "pack", "write"):
+        section = msgspec.to_builtins(getattr(config, name))
+        identity |= {f"{name}.{key}": value for key, value in section.items() if key not in NOT_IN_OUTPUT}
+    identity |= {
+        "pack.mode": layout.mode,
+        "write.format": list(layout.formats),
+        "write.dtype": layout.dtype,
+        "encode.bos_id": layout.bos_id,
+        "encode.eos_id": layout.eos_id,
+        "pack.pad_id": layout.pad_id,
+        "run.max_rows": config.run.max_rows,
+        "run.max_tokens": config.run.max_tokens,
+    }
+    files_seen = {file.path: f"{file.num_bytes} bytes, version {file.version}" for file in files}
+    return identity | {f"input {path}": seen for path, seen in files_seen.items()}
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Each value that is not the same, in words."""
+    found = []
+    for key in dict.fromkeys([*before, *now]):
+        if key not in now:
+            found.append(f"{key} is gone")
+        elif key not in before:
+            found.append(f"{key} is new")
+        elif before[key] != now[key]:
+            found.append(f"{key} was {before[key]!r}, is now {now[key]!r}")
+    return found
+
+
+def _default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
+    return "documents" if any(name in PAYLOAD_FORMATS for name in formats) else "concat"
+
+
+def _end_id(is_added: bool, given: int | None, own: int | None, name: str, facts: TokenizerFacts) -> int | None:
+    if not is_added:
+        return None
+    id_ = own if given is None else given
+    if id_ is None:
+        raise ConfigError(
+            f"the tokenizer {facts.name} names no {name.upper()} token; "
+            f"give encode.{name}_id, or set encode.add_{name}: false"
+        )
+    return id_
+
+
+def _pad_id(config: TokenizeConfig, facts: TokenizerFacts, eos_id: int | None) -> int:
+    for id_ in (config.pack.pad_id, facts.pad_id, eos_id, facts.eos_id):
+        if id_ is not None:
+            return id_
+    raise ConfigError(f"the tokenizer {facts.name} names no PAD or EOS token; give pack.pad_id")

@@ -1,0 +1,137 @@
+"""A worker process: loads the tokenizer once, then processes the units it is told to, until its input ends.
+
+Started with `python -m gristmill.run.worker`, so that nothing of the caller's program is imported again."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from gristmill.errors import GristmillError
+from gristmill.pipeline import Block, Job, pack_tails, process_unit
+from gristmill.records import UnitRecord
+from gristmill.run.folder import read_plan, read_records
+from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, ToWorker, Worked
+from gristmill.run.settle import facts_of
+from gristmill.tokenizer import Tokenizer, load_tokenizer
+
+REPORT_EVERY_S = 0.2
+
+
+def main() -> None:
+    """Serve until standard input ends; whatever is printed goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, inbox), daemon=True).start()
+
+    def answer(message: FromWorker) -> None:
+        answers.write(msgspec.json.encode(message) + b"\n")
+
+    try:
+        serve(inbox.get, answer)
+    except Exception as error:
+        traceback.print_exc()
+        answer(_failure(error))
+
+
+def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None]) -> None:
+    """Load, prepare, then a unit at a time."""
+    load = receive()
+    assert isinstance(load, Load)
+    tokenizer = load_configured(load)
+    answer(Loaded(facts_of(tokenizer, load.tokenizer.source)))
+    prepare = receive()
+    assert isinstance(prepare, Prepare)
+    job = make_job_of(prepare, tokenizer)
+    while True:
+        task = receive()
+        assert isinstance(task, Task)
+        try:
+            answer(Done(run_task(job, task, _reporter(answer))))
+        except (GristmillError, MemoryError, OSError) as error:
+            answer(_failure(error))
+
+
+def load_configured(load: Load) -> Tokenizer:
+    """The tokenizer a job names."""
+    config = load.tokenizer
+    return load_tokenizer(
+        config.source,
+        engine=config.engine,
+        encoding=config.encoding,
+        pattern=config.pattern,
+        revision=config.revision,
+    )
+
+
+def make_job_of(prepare: Prepare, tokenizer: Tokenizer) -> Job:
+    """The job of a run folder."""
+    folder = Path(prepare.folder)
+    plan = read_plan(folder)
+    assert plan is not None
+    return Job(
+        config=plan.config,
+        plan=plan,
+        folder=folder,
+        tokenizer=tokenizer,
+        # Settled when the run was planned: it decides which documents are too large.
+        blocks=prepare.blocks._replace(max_document_bytes=plan.max_document_bytes),
+        num_threads=prepare.num_threads,
+        write_behind=prepare.write_behind,
+    )
+
+
+def run_task(job: Job, task: Task, on_block: Callable[[Block], None]) -> UnitRecord:
+    """Process the unit, or the tails of all."""
+    if task.unit == len(job.plan.units):
+        records = read_records(job.folder, job.plan)
+        return pack_tails(job, [records[i] for i in sorted(records) if i < task.unit], limit=task.limit)
+    unit = job.plan.units[task.unit]
+    return process_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block)
+
+
+def _reporter(answer: Callable[[FromWorker], None]) -> Callable[[Block], None]:
+    """Gathers blocks, so that a report is made now and then rather than for each."""
+    waiting = Block(0, 0, 0, 0)
+    reported = time.monotonic()
+
+    def report(block: Block) -> None:
+        nonlocal waiting, reported
+        waiting = Block(*map(sum, zip(waiting, block, strict=True)))
+        if time.monotonic() - reported >= REPORT_EVERY_S:
+            answer(Worked(waiting))
+            waiting, reported = Block(0, 0, 0, 0), time.monotonic()
+
+    return report
+
+
+def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[ToWorker]) -> None:
+    """Pass messages on; end the process at once when the run is gone, whatever it is doing."""
+    decoder = msgspec.json.Decoder(ToWorker)
+    for line in stream:
+        inbox.put(decoder.decode(line))
+    os._exit(0)
+
+
+def _failure(error: Exception) -> Failed:
+    return Failed(
+        kind=type(error).__name__,
+        message=str(error) or type(error).__name__,
+        is_users=isinstance(error, GristmillError),
+    )
+
+
+if __name__ == "__main__":
+    main()
