@@ -16,6 +16,7 @@ import msgspec
 
 from gristmill.batch import Errors
 from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
+from gristmill.cli_run import add_tokenize
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
 from gristmill.tokenizer import Tokenizer, load_tokenizer
@@ -23,6 +24,7 @@ from gristmill.tokenizer import Tokenizer, load_tokenizer
 EXAMPLES = """\
 examples:
   gristmill demo                                     see it work, in a few seconds
+  gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
   gristmill tokenizer path/to/llama3                 what was understood of a tokenizer
   gristmill encode -t path/to/llama3 "Hello, you"    text to ids
   gristmill encode -t cl100k_base.tiktoken --json < page.txt
@@ -270,6 +272,11 @@ def show_step(step: str) -> None:
 
 COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
     "demo": ("encode embedded text, check it, show the speed", "gristmill demo", add_demo),
+    "tokenize": (
+        "turn files of text into shards of tokens, ready for training",
+        "gristmill tokenize corpus/*.jsonl.zst -t path/to/llama3 -o shards --format megatron,olmo",
+        add_tokenize,
+    ),
     "tokenizer": (
         "show what was understood of a tokenizer",
         "gristmill tokenizer ranks.tiktoken --encoding cl100k_base",

@@ -1,0 +1,120 @@
+"""The commands round a run: tokenize and its kin. `cli.py` lists them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from contextlib import nullcontext
+from typing import Any, get_args
+
+import msgspec
+
+from gristmill.config import (
+    Backend,
+    EngineChoice,
+    InputFormat,
+    OutputFormat,
+    PackMode,
+    Preset,
+    TokenizeConfig,
+)
+from gristmill.errors import ConfigError
+from gristmill.job import SECTIONS, make_job, parse_override, read_job_file
+
+OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "--format": ("write", "format", {"help": f"one or several, by comma: {', '.join(get_args(OutputFormat))}"}),
+    "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
+    "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "tokens of a row"}),
+    "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
+    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "field of the text, such as doc.body.text"}),
+    "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
+    "--preset": ("run", "preset", {"choices": get_args(Preset), "help": "streaming: one process, under 500 MB; "
+                 "ultra: all cores; extreme: also mapped input, read-ahead, write-behind"}),
+    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": "local: worker processes; inline: none"}),
+    "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "worker processes"}),
+    "--memory": ("run", "memory", {"metavar": "SIZE", "help": "budget of all processes together, such as 2GB"}),
+    "--max-rows": ("run", "max_rows", {"type": int, "metavar": "N", "help": "stop after so many rows"}),
+    "--max-tokens": ("run", "max_tokens", {"type": int, "metavar": "N", "help": "stop before more tokens than this"}),
+    "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
+    "--encoding": ("tokenizer", "encoding", {"metavar": "NAME", "help": "of a rank file, such as cl100k_base"}),
+    "--pattern": ("tokenizer", "pattern", {"metavar": "REGEX", "help": "of a rank file without an encoding"}),
+}
+"""Flags that set an option: its section, its name, and how it is read. The other options are set as
+section.key=value."""
+
+EVERY_OPTION = "\n".join(
+    f"  {name}: {', '.join(kind.__struct_fields__)}" for name, kind in SECTIONS.items()
+)
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe a job: inputs, tokenizer, output, and every option."""
+    parser.add_argument(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="files, folders, globs or URLs; or section.key=value for any option",
+    )
+    parser.add_argument("-t", "--tokenizer", help="file, folder or hub name")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="the run folder")
+    parser.add_argument("-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win")
+    for flag, (_section, _key, how) in OPTIONS.items():
+        parser.add_argument(flag, default=None, dest=flag, **how)
+
+
+def job_of(arguments: argparse.Namespace, **defaults: str) -> TokenizeConfig:
+    """The job that the arguments describe."""
+    values = read_job_file(arguments.config) if arguments.config else {}
+    is_override = re.compile(rf"({'|'.join(SECTIONS)})\.\w+=").match
+    overrides = [parse_override(text) for text in arguments.inputs if is_override(text)]
+    inputs = [text for text in arguments.inputs if not is_override(text)]
+    given = vars(arguments)
+    flags: list[tuple[str, str, Any]] = [
+        (section, key, given[flag]) for flag, (section, key, _) in OPTIONS.items() if given[flag] is not None
+    ]
+    flags = [(s, k, v.split(",") if k == "format" and s == "write" else v) for s, k, v in flags]
+    flags += [("read", "inputs", inputs)] if inputs else []
+    flags += [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
+    flags += [("write", "output", arguments.output)] if arguments.output else []
+    flags += [("write", "output", value) for value in defaults.values() if not _has_output(values, flags)]
+    return make_job(values, [*flags, *overrides])
+
+
+def _has_output(values: dict[str, Any], flags: list[tuple[str, str, Any]]) -> bool:
+    section = values.get("write")
+    is_in_file = isinstance(section, dict) and bool(section.get("output"))
+    return is_in_file or any(key == "output" for _, key, _ in flags)
+
+
+def add_tokenize(parser: argparse.ArgumentParser) -> None:
+    """Describe `tokenize`."""
+    add_job_arguments(parser)
+    parser.add_argument("--force", action="store_true", help="start over where the folder holds a run")
+    parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.epilog = f"{parser.epilog}\n\nevery option, as section.key=value or in the YAML file:\n{EVERY_OPTION}"
+    parser.set_defaults(run=run_tokenize_command)
+
+
+def run_tokenize_command(arguments: argparse.Namespace) -> int:
+    """Do the job and say what came of it; units that failed are status 1."""
+    from gristmill.report.summary import render_result
+    from gristmill.report.view import View
+    from gristmill.run.tokenize import tokenize
+
+    job = job_of(arguments)
+    is_shown = not arguments.quiet and not arguments.json
+    with View() if is_shown else nullcontext() as view:
+        result = tokenize(job, force=arguments.force, on_progress=view.show if view else None)
+    if arguments.json:
+        print(msgspec.json.encode(result).decode())
+    elif not arguments.quiet or result.failed:
+        print(render_result(result), file=sys.stderr if result.failed else sys.stdout)
+    return 1 if result.failed else 0
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse arguments that do not go together."""
+    if not condition:
+        raise ConfigError(message)

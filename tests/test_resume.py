@@ -1,0 +1,167 @@
+"""A run survives: real processes killed at random moments, signals, a folder in use, a full disk."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
+from gristmill.sample import train_sample_tokenizer
+from made_runs import make_config, make_corpus, output_bytes, run
+
+NUM_KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    make_corpus(folder, num_files=6, num_docs=1500)
+    return folder
+
+
+def command(tokenizer, corpus, output, *options):
+    """The run as a user starts it; the reference engine, so that it lasts long enough to be killed."""
+    return [
+        *(sys.executable, "-m", "gristmill", "tokenize", str(corpus)),
+        *("-t", str(tokenizer), "-o", str(output), "--workers", "2", "--engine", "tokenizers"),
+        *("read.unit_bytes=40000", "encode.eos_id=0", "write.format=parquet", "pack.sequence_length=200"),
+        *("pack.mode=best_fit", *options),
+    ]
+
+
+def children_of(pid):
+    """Processes started by a process."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [int(child) for child in text.split()]
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, *, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def wait_for_units(output, process, count):
+    """Wait until some units are committed."""
+    wait_until(lambda: process.poll() is not None or len(list(Path(output).glob("units/*.json"))) >= count)
+
+
+def start(*arguments):
+    return subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+
+def test_random_kills_of_workers_and_parent_change_no_byte(tokenizer, corpus, tmp_path):
+    source = random.Random(5)
+    subprocess.run(command(tokenizer, corpus, tmp_path / "whole"), check=True, capture_output=True)
+    output = tmp_path / "killed"
+    kills = {"parent": 0, "worker": 0}
+    process = start(tokenizer, corpus, output)
+    while sum(kills.values()) < NUM_KILLS:
+        done = len(list(output.glob("units/*.json")))
+        wait_for_units(output, process, done + source.randint(0, 6))
+        assert process.poll() is None, f"finished after {kills}: {process.stderr.read().decode()}"
+        workers = children_of(process.pid)
+        if workers and source.random() < 0.5:
+            os.kill(source.choice(workers), signal.SIGKILL)
+            kills["worker"] += 1
+        else:
+            process.kill()
+            process.communicate()
+            kills["parent"] += 1
+            wait_until(lambda: not any(map(is_alive, workers)))  # noqa: B023
+            process = start(tokenizer, corpus, output)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.decode()
+    assert min(kills.values()) > 3
+    assert output_bytes(output) == output_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_soon_and_leaves_it_resumable(tokenizer, corpus, tmp_path, number, status):
+    output = tmp_path / "out"
+    process = start(tokenizer, corpus, output)
+    wait_for_units(output, process, 3)
+    workers = children_of(process.pid)
+    sent = time.monotonic()
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert time.monotonic() - sent < 10
+    assert process.returncode == status
+    assert not any(map(is_alive, workers))
+    assert not [path for path in output.rglob(".*") if path.name != LOCK]
+    assert read_manifest(output) is None
+    assert len(read_records(output, read_plan(output))) >= 3
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tokenizer, corpus, tmp_path):
+    output = tmp_path / "out"
+    process = start(tokenizer, corpus, output)
+    wait_for_units(output, process, 1)
+    second = subprocess.run(command(tokenizer, corpus, output), capture_output=True, text=True, check=False)
+    process.kill()
+    process.communicate()
+    assert second.returncode == 2
+    assert "another run is at work" in second.stderr
+
+
+POISON = """
+import os, signal, sys
+
+def die(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("part-1.jsonl"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if "gristmill.run.worker" in " ".join(sys.orig_argv):
+    sys.addaudithook(die)
+"""
+
+
+def test_a_unit_that_kills_every_worker_is_given_up_and_the_rest_goes_on(tokenizer, tmp_path, monkeypatch):
+    make_corpus(tmp_path / "corpus", num_files=3, num_docs=30)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(POISON)
+    options = {"run__backend": "local", "run__workers": 2, "read__unit_bytes": 20_000}
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "site")
+        result = run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
+    plan = read_plan(tmp_path / "out")
+    poisoned = {u.index for u in plan.units if any(plan.files[s.file].path.endswith("part-1.jsonl") for s in u.slices)}
+    assert set(result.failed) == poisoned
+    assert all("signal 9" in why for why in result.failed.values())
+    assert result.manifest is None
+    assert set(read_records(tmp_path / "out", plan)) == {u.index for u in plan.units} - poisoned
+    assert poisoned != {u.index for u in plan.units}
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "whole")
+    assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "whole")
+
+
+def test_config_of_a_run_is_the_job_again(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    again = [sys.executable, "-m", "gristmill", "tokenize", "--config", str(tmp_path / "out" / "config.yaml")]
+    done = subprocess.run(again, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "finished before" in done.stdout
+    assert read_plan(tmp_path / "out").config == make_config(tokenizer, tmp_path / "corpus", tmp_path / "out")

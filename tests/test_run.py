@@ -1,0 +1,224 @@
+"""A run: the same bytes whatever the workers, a ledger that balances, limits, resuming, refusals."""
+
+import json
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+import gristmill
+from gristmill.errors import ConfigError, InputError, ResumeError, RunError
+from gristmill.run.folder import read_manifest, read_plan
+from gristmill.sample import train_sample_tokenizer
+from made_runs import make_config, make_corpus, output_bytes, payload_documents, run, write_jsonl
+
+from gristmill.run.tokenize import tokenize  # isort: skip
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return folder, make_corpus(folder)
+
+
+def rows_of(folder):
+    """All rows of a parquet run, in order."""
+    manifest = read_manifest(folder)
+    tables = [pq.read_table(folder / shard.files["parquet"][0].path) for shard in manifest.shards]
+    return [row for table in tables for row in table["input_ids"].to_pylist()]
+
+
+def test_every_document_comes_out_in_order_with_eos(tokenizer, corpus, tmp_path):
+    folder, documents = corpus
+    result = run(tokenizer, folder, tmp_path / "out")
+    loaded = gristmill.load_tokenizer(tokenizer)
+    expected = [[*loaded.encode(text).tolist(), 0] for text in documents]
+    assert payload_documents(tmp_path / "out") == expected
+    ledger = result.manifest.ledger
+    assert ledger.documents_read == ledger.documents_encoded == len(documents)
+    assert ledger.tokens_written == sum(map(len, expected))
+    assert len(result.manifest.shards) > 10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"write__format": ["megatron", "olmo", "datatrove", "nanogpt", "llmc"]},
+        {"write__format": "parquet", "pack__mode": "concat", "pack__sequence_length": 100},
+        {"write__format": "parquet", "pack__mode": "best_fit", "pack__sequence_length": 300},
+        {"write__format": "arrow", "pack__mode": "pad", "pack__sequence_length": 64, "pack__overlap": 8},
+    ],
+    ids=["documents", "concat", "best_fit", "pad"],
+)
+def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(tokenizer, corpus, tmp_path, options):
+    folder, _ = corpus
+    run(tokenizer, folder, tmp_path / "inline", **options)
+    expected = output_bytes(tmp_path / "inline")
+    variants = [
+        {"run__backend": "local", "run__workers": 1},
+        {"run__backend": "local", "run__workers": 2},
+        {"run__backend": "local", "run__workers": 5, "run__preset": "extreme"},
+        {"run__preset": "streaming"},
+        {"run__preset": "extreme", "run__block_bytes": 1000},
+        {"run__block_bytes": 700},
+    ]
+    for number, variant in enumerate(variants):
+        output = tmp_path / str(number)
+        run(tokenizer, folder, output, **options, **variant)
+        assert output_bytes(output) == expected, variant
+
+
+@pytest.mark.parametrize("mode", ["concat", "best_fit"])
+def test_no_row_is_padded_because_a_unit_ended(tokenizer, corpus, tmp_path, mode):
+    folder, documents = corpus
+    options = {"write__format": "parquet", "pack__mode": mode, "pack__sequence_length": 300}
+    result = run(tokenizer, folder, tmp_path / "out", **options)
+    ledger = result.manifest.ledger
+    assert ledger.tokens_encoded == ledger.tokens_written
+    assert ledger.rows * 300 == ledger.tokens_written + ledger.padding
+    if mode == "concat":
+        assert ledger.padding < 300
+    assert len(rows_of(tmp_path / "out")) == ledger.rows
+
+
+def test_a_dropped_tail_is_counted(tokenizer, corpus, tmp_path):
+    folder, _ = corpus
+    options = {"write__format": "parquet", "pack__sequence_length": 300, "pack__tail": "drop"}
+    ledger = run(tokenizer, folder, tmp_path / "out", **options).manifest.ledger
+    assert ledger.padding == 0
+    assert ledger.tokens_encoded == ledger.tokens_written + ledger.tokens_dropped["tail"]
+    assert 0 < ledger.tokens_dropped["tail"] < 300
+
+
+@pytest.mark.parametrize("backend", ["inline", "local"])
+@pytest.mark.parametrize("limit", [1, 37, 100, 10**6])
+def test_max_rows_gives_a_prefix(tokenizer, corpus, tmp_path, limit, backend):
+    folder, _ = corpus
+    options = {"write__format": "parquet", "pack__sequence_length": 300, "run__backend": backend}
+    run(tokenizer, folder, tmp_path / "full", **options)
+    run(tokenizer, folder, tmp_path / "some", **options, run__max_rows=limit)
+    assert rows_of(tmp_path / "some") == rows_of(tmp_path / "full")[:limit]
+
+
+@pytest.mark.parametrize("limit", [1, 5000, 20_000])
+def test_max_tokens_gives_whole_documents(tokenizer, corpus, tmp_path, limit):
+    folder, documents = corpus
+    run(tokenizer, folder, tmp_path / "full")
+    result = run(tokenizer, folder, tmp_path / "some", run__max_tokens=limit)
+    some, full = payload_documents(tmp_path / "some"), payload_documents(tmp_path / "full")
+    assert some == full[: len(some)]
+    assert sum(map(len, some)) <= limit < sum(map(len, full[: len(some) + 1]))
+    assert result.manifest.ledger.rows == len(some)
+
+
+def test_the_same_command_again_answers_from_the_manifest(tokenizer, corpus, tmp_path):
+    folder, _ = corpus
+    first = run(tokenizer, folder, tmp_path / "out")
+    before = output_bytes(tmp_path / "out")
+    again = run(tokenizer, folder, tmp_path / "out")
+    assert again.last is None
+    assert again.manifest == first.manifest
+    assert output_bytes(tmp_path / "out") == before
+
+
+def test_a_run_cut_short_is_taken_up(tokenizer, corpus, tmp_path):
+    folder, _ = corpus
+    run(tokenizer, folder, tmp_path / "full")
+    run(tokenizer, folder, tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").unlink()
+    for number in (1, 4):
+        (tmp_path / "out" / "units" / f"{number:05d}.json").unlink()
+        for path in (tmp_path / "out" / "megatron").glob(f"shard-{number:05d}*"):
+            path.unlink()
+    (tmp_path / "out" / "megatron" / ".shard-left-over.tmp").write_bytes(b"x")
+    (tmp_path / "out" / "megatron" / "shard-00001-777.bin").write_bytes(b"x")
+    run(tokenizer, folder, tmp_path / "out")
+    assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "full")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"pack__sequence_length": 512}, "pack.sequence_length was 2048, is now 512"),
+        ({"encode__add_bos": True, "encode__bos_id": 1}, "encode.add_bos"),
+        ({"write__format": "olmo"}, "write.format"),
+        ({"run__max_rows": 5}, "run.max_rows"),
+    ],
+)
+def test_another_option_is_refused_by_name(tokenizer, corpus, tmp_path, options, named):
+    folder, _ = corpus
+    run(tokenizer, folder, tmp_path / "out")
+    with pytest.raises(ResumeError, match=named):
+        run(tokenizer, folder, tmp_path / "out", **options)
+
+
+def test_a_changed_input_is_refused_by_name_and_force_starts_over(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=2, num_docs=10)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    write_jsonl(tmp_path / "corpus" / "part-1.jsonl", ["another text"])
+    with pytest.raises(ResumeError, match=r"part-1\.jsonl was"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    write_jsonl(tmp_path / "corpus" / "part-2.jsonl", ["one more"])
+    with pytest.raises(ResumeError, match=r"part-2\.jsonl is new"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    config = make_config(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    assert tokenize(config, force=True).manifest.ledger.documents_read == 12
+
+
+def test_another_tokenizer_is_refused(tokenizer, corpus, tmp_path):
+    folder, _ = corpus
+    (tmp_path / "other").mkdir()
+    other = train_sample_tokenizer(tmp_path / "other", vocab_size=700)
+    run(tokenizer, folder, tmp_path / "out")
+    with pytest.raises(ResumeError, match="tokenizer was"):
+        run(other, folder, tmp_path / "out")
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tokenizer, corpus, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("mine")
+    config = make_config(tokenizer, corpus[0], tmp_path / "out")
+    with pytest.raises(RunError, match=r"thesis\.tex"):
+        tokenize(config, force=True)
+    assert (tmp_path / "out" / "thesis.tex").exists()
+
+
+def test_a_tokenizer_without_eos_is_refused_with_the_remedy(tokenizer, corpus, tmp_path):
+    with pytest.raises(ConfigError, match="encode.add_eos: false"):
+        run(tokenizer, corpus[0], tmp_path / "out", encode__eos_id=None)
+    run(tokenizer, corpus[0], tmp_path / "out", encode__eos_id=None, encode__add_eos=False)
+    assert read_plan(tmp_path / "out").layout.eos_id is None
+
+
+def test_no_matching_file_is_an_error_and_leaves_no_folder_in_the_way(tokenizer, corpus, tmp_path):
+    with pytest.raises(InputError, match="nothing"):
+        run(tokenizer, tmp_path / "nothing-*.jsonl", tmp_path / "out")
+    run(tokenizer, corpus[0], tmp_path / "out")
+
+
+def test_a_job_of_bad_documents_only_is_an_error(tokenizer, tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["one", "two"])
+    with pytest.raises(RunError, match="missing_field 2"):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", read__text_field="body")
+
+
+def test_too_many_bad_documents_stop_the_run(tokenizer, tmp_path):
+    lines = [json.dumps({"text": "good"}), "{bad"] * 30
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(RunError, match="bad_json 30"):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.1)
+    run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.6)
+
+
+def test_ten_thousand_tiny_files_are_read(tokenizer, tmp_path):
+    (tmp_path / "tiny").mkdir()
+    for number in range(10_000):
+        (tmp_path / "tiny" / f"{number:05d}.txt").write_text(f"file {number}")
+    result = run(tokenizer, tmp_path / "tiny", tmp_path / "out", run__backend="local", run__workers=2)
+    assert result.manifest.ledger.documents_encoded == 10_000
+    shutil.rmtree(tmp_path / "tiny")
