@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "json_string.hpp"
-#include "utf8.hpp"
+#include "utf8_check.hpp"
 
 namespace gristmill {
 
@@ -94,7 +94,7 @@ private:
 
     Fault add_document() {
         auto size = static_cast<size_t>(end_ - begin_);
-        size_t invalid = utf8_first_invalid(begin_, size);
+        size_t invalid = utf8_find_invalid(begin_, size);
         if (invalid < size) return {LineFault::bad_utf8, at(begin_ + invalid) + "not UTF-8"};
         bool is_direct = fields_.texts.size() == 1;
         uint8_t* out = is_direct ? documents_.text.reserve(size + kBlock) : nullptr;
