@@ -144,11 +144,11 @@ bool lay_out(const uint32_t* ids, const int64_t* offsets, size_t num_documents, 
     const Id* begin = out;
     out_offsets[0] = 0;
     for (size_t i = 0; i < num_documents; ++i) {
-        if (bos != kNoId) *out++ = static_cast<Id>(bos);
+        if (bos != kNone) *out++ = static_cast<Id>(bos);
         auto size = static_cast<size_t>(offsets[i + 1] - offsets[i]);
         bits |= narrow(ids + offsets[i], size, out);
         out += size;
-        if (eos != kNoId) *out++ = static_cast<Id>(eos);
+        if (eos != kNone) *out++ = static_cast<Id>(eos);
         out_offsets[i + 1] = out - begin;
     }
     return bits <= kLargest;

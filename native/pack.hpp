@@ -6,9 +6,9 @@
 
 namespace gristmill {
 
-constexpr int64_t kNoId = -1;
+constexpr int64_t kNone = -1;
 
-// Documents ids[offsets[i]..offsets[i + 1]), each with `bos` before and `eos` after it (kNoId: none), as `Id`.
+// Documents ids[offsets[i]..offsets[i + 1]), each with `bos` before and `eos` after it (kNone: none), as `Id`.
 // `out` has room for all of them and `out_offsets` for one number more than there are documents. False: an id is
 // too large for `Id`, and what was written is of no use.
 template <typename Id>
