@@ -1,4 +1,4 @@
-// Knows Python, as pack_bindings.cpp does and no other file: turns its objects into views, lets go of the GIL, hands arrays back.
+// Knows Python (pack_bindings.cpp does too): turns its objects into views, lets go of the GIL, hands arrays back.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
