@@ -1,4 +1,4 @@
-// Knows Python, as pack_bindings.cpp does and no other file: turns its objects into views, lets go of the GIL, hands arrays back.
+// The only file that knows Python: turns its objects into views, lets go of the GIL, hands arrays back.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -363,7 +363,7 @@ nb::object new_array_of(const std::vector<int64_t>& numbers) {
     return array.hand_over({numbers.size()});
 }
 
-// Number of places they end at; offsets that fall or point outside are refused.
+// Number of parts; offsets that fall or point outside are refused.
 size_t check_offsets(const Offsets& offsets, size_t size) {
     if (offsets.size() == 0) throw nb::value_error("offsets need one number more than there are parts");
     const int64_t* at = offsets.data();
@@ -398,7 +398,7 @@ nb::tuple lay_out_as(const Array<uint32_t>& ids, const Offsets& offsets, int64_t
         nb::gil_scoped_release release;
         is_fitting = lay_out(ids.data(), offsets.data(), num_documents, bos, eos, out.data(), out_offsets.data());
     }
-    if (!is_fitting) throw nb::value_error((name_misfit(ids, offsets, bos, eos) + " in " + std::to_string(sizeof(Id)) + " bytes").c_str());
+    if (!is_fitting) throw nb::value_error((name_misfit(ids, offsets, bos, eos) + " in 2 bytes").c_str());
     return nb::make_tuple(out.hand_over({size}), out_offsets.hand_over({num_documents + 1}));
 }
 

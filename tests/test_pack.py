@@ -19,9 +19,10 @@ from gristmill.pack.rows import (
     join_segments,
     offsets_of,
     slice_rows,
-    split_segments,
+    slice_segments,
     take_rows,
 )
+from gristmill.pack.windows import split_segments
 from slow_packers import (
     Piece,
     Row,
@@ -77,8 +78,9 @@ def plain_slow(rows, length):
 def pack(config, pieces, *, is_last, dtype=np.uint16, num_at_a_time=None):
     packer = make_packer(config, pad_id=PAD, dtype=dtype)
     made = [empty_rows(config.sequence_length, dtype)]
-    for part in split_segments(segments_of(pieces, dtype), num_segments=num_at_a_time or max(1, len(pieces))):
-        made.append(packer.add(part))
+    segments, num_at_a_time = segments_of(pieces, dtype), num_at_a_time or max(1, len(pieces))
+    for start in range(0, len(pieces), num_at_a_time):
+        made.append(packer.add(slice_segments(segments, start, start + num_at_a_time)))
     rows, rest = packer.finish(is_last=is_last)
     return join_rows([*made, rows]), rest
 
@@ -291,11 +293,19 @@ def test_slices_of_rows_joined_are_the_rows(job, first, second):
     assert plain(take_rows(rows, first)) == plain(rows)[:first]
 
 
-def test_split_segments_joined_are_the_segments():
-    pieces = documents([3, 0, 5, 1, 7])
-    for num_segments in range(1, 7):
-        parts = list(split_segments(segments_of(pieces), num_segments=num_segments))
-        assert pieces_of(join_segments(parts)) == pieces
+@settings(max_examples=150, deadline=None)
+@given(jobs(), st.integers(1, 9))
+def test_split_segments_are_the_segments_and_make_few_rows_at_a_time(job, max_rows):
+    config, pieces = job
+    parts = list(split_segments(segments_of(pieces), config, max_rows=max_rows))
+    assert pieces_of(join_segments([empty_segments(np.uint16), *parts])) == pieces
+    packer = make_packer(config, pad_id=PAD, dtype=np.uint16)
+    for part in parts:
+        rows = packer.add(part)
+        if config.mode == "concat":
+            assert len(rows) <= max_rows + 1 or len(part) == 1
+        if config.mode == "pad":
+            assert len(rows) <= max_rows or len(part) == 1
 
 
 # Columns

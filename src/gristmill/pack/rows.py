@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,16 +131,15 @@ def join_segments(parts: Sequence[Segments]) -> Segments:
     )
 
 
-def split_segments(segments: Segments, *, num_segments: int) -> Iterator[Segments]:
-    """The same segments, at most so many at a time, as views."""
-    for start in range(0, len(segments), num_segments):
-        offsets = segments.offsets[start : start + num_segments + 1]
-        yield Segments(
-            ids=segments.ids[offsets[0] : offsets[-1]],
-            offsets=offsets - offsets[0],
-            documents=segments.documents[start : start + num_segments],
-            starts=segments.starts[start : start + num_segments],
-        )
+def slice_segments(segments: Segments, start: int, stop: int) -> Segments:
+    """Segments from `start` to `stop`, as views."""
+    offsets = segments.offsets[start : stop + 1]
+    return Segments(
+        ids=segments.ids[offsets[0] : offsets[-1]],
+        offsets=offsets - offsets[0],
+        documents=segments.documents[start:stop],
+        starts=segments.starts[start:stop],
+    )
 
 
 def drop_empty(segments: Segments) -> Segments:

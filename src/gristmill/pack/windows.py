@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from gristmill import _native
+from gristmill.config import PackConfig
 from gristmill.engines import Offsets
-from gristmill.pack.rows import RowIds, Rows, Segments, no_numbers, offsets_of
+from gristmill.pack.rows import RowIds, Rows, Segments, no_numbers, offsets_of, slice_segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ def cut_windows(segments: Segments, *, sequence_length: int, overlap: int) -> Wi
     a segment's last is a full row, and each holds a token that the one before does not."""
     stride = sequence_length - overlap
     lengths = np.diff(segments.offsets)
-    counts = np.where(lengths > 0, 1 + np.maximum(lengths - sequence_length + stride - 1, 0) // stride, 0)
+    counts = count_windows(lengths, sequence_length=sequence_length, overlap=overlap)
     ends = np.cumsum(counts)
     owners = np.repeat(np.arange(len(segments), dtype=np.int64), counts)
     nth = np.arange(len(owners), dtype=np.int64) - (ends - counts)[owners]
@@ -80,6 +82,31 @@ def cut_windows(segments: Segments, *, sequence_length: int, overlap: int) -> Wi
         starts=segments.starts[owners] + shifts,
         repeated=np.where(nth > 0, np.int64(overlap), 0),
     )
+
+
+def count_windows(lengths: Offsets, *, sequence_length: int, overlap: int) -> Offsets:
+    """Of each segment: how many windows it is cut into."""
+    stride = sequence_length - overlap
+    counts: Offsets = 1 + np.maximum(lengths - sequence_length + stride - 1, 0) // stride
+    return np.where(lengths > 0, counts, 0)
+
+
+def split_segments(segments: Segments, config: PackConfig, *, max_rows: int) -> Iterator[Segments]:
+    """The segments, so many at a time that a packer makes about `max_rows` rows of them at most (or of one,
+    if that alone makes more), as views: short documents padded to long rows are many times their size."""
+    if config.mode == "pad":
+        counts = count_windows(
+            np.diff(segments.offsets), sequence_length=config.sequence_length, overlap=config.overlap
+        )
+        rows_before, limit = offsets_of(counts), max_rows
+    else:
+        rows_before, limit = segments.offsets, max_rows * (config.sequence_length - config.overlap)
+    start = 0
+    while start < len(segments):
+        stop = int(np.searchsorted(rows_before, rows_before[start] + limit, side="right")) - 1
+        stop = max(start + 1, stop)
+        yield slice_segments(segments, start, stop)
+        start = stop
 
 
 def lay_rows(
