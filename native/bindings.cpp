@@ -298,18 +298,22 @@ nb::object printable(const std::string& text) {
 }
 
 nb::list list_of(const std::vector<BadLine>& bad) {
-    const char* reasons[] = {"", "bad_utf8", "bad_json", "wrong_type", "lone_surrogate", "missing_field", "null", "empty"};
+    std::vector<nb::str> reasons;
+    for (const char* name : {"", "bad_utf8", "bad_json", "wrong_type", "lone_surrogate", "missing_field", "null", "empty"}) {
+        reasons.emplace_back(name);
+    }
     nb::list lines;
-    for (const BadLine& line : bad) {
-        lines.append(nb::make_tuple(line.line, line.position, nb::str(reasons[static_cast<int>(line.fault)]),
-                                    printable(line.detail)));
+    nb::object detail;  // where all lines of a file are wrong, they are wrong alike
+    for (size_t i = 0; i < bad.size(); ++i) {
+        if (i == 0 || bad[i].detail != bad[i - 1].detail) detail = printable(bad[i].detail);
+        lines.append(nb::make_tuple(bad[i].line, bad[i].position, reasons[static_cast<size_t>(bad[i].fault)], detail));
     }
     return lines;
 }
 
 // (text, offsets, lines, positions, (names, offsets) or None, bad, number of lines)
 nb::tuple parse_lines(const Bytes& buffer, const std::vector<std::vector<nb::bytes>>& text_paths, nb::bytes join,
-                      const std::optional<std::vector<nb::bytes>>& id_path) {
+                      const std::optional<std::vector<nb::bytes>>& id_path, std::optional<size_t> max_bad) {
     JsonFields fields;
     for (const auto& path : text_paths) fields.texts.push_back(path_of(path));
     fields.join.assign(join.c_str(), join.size());
@@ -317,7 +321,7 @@ nb::tuple parse_lines(const Bytes& buffer, const std::vector<std::vector<nb::byt
     JsonDocuments documents;
     {
         nb::gil_scoped_release release;
-        documents = parse_json_lines(buffer.data(), buffer.size(), fields);
+        documents = parse_json_lines(buffer.data(), buffer.size(), fields, max_bad.value_or(SIZE_MAX));
     }
     nb::object names = nb::none();
     if (id_path) names = nb::make_tuple(array_of(std::move(documents.names)), array_of(std::move(documents.name_offsets)));
@@ -539,7 +543,8 @@ NB_MODULE(_native, m) {
     m.def("find_invalid", &find_invalid, "buffer"_a, "offsets"_a);
     m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
     bind_pack(m);
-    m.def("parse_json_lines", &parse_lines, "buffer"_a, "text_paths"_a, "join"_a, "id_path"_a.none());
+    m.def("parse_json_lines", &parse_lines, "buffer"_a, "text_paths"_a, "join"_a, "id_path"_a.none(),
+          "max_bad"_a = nb::none());
     m.def("normalize", [](const std::string& form, nb::bytes text) {
         std::string out;
         normalize(form == "nfkc" ? Form::nfkc : Form::nfc, reinterpret_cast<const uint8_t*>(text.c_str()), text.size(), out);

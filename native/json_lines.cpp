@@ -58,8 +58,8 @@ public:
         documents_.text.reserve(size + kBlock);
     }
 
-    JsonDocuments read() {
-        while (position_ < data_end_ - data_) {
+    JsonDocuments read(size_t max_bad) {
+        while (position_ < data_end_ - data_ && documents_.bad.size() < max_bad) {
             begin_ = data_ + position_;
             const auto* feed = static_cast<const uint8_t*>(std::memchr(begin_, '\n', static_cast<size_t>(data_end_ - begin_)));
             end_ = feed ? feed : data_end_;
@@ -198,9 +198,9 @@ private:
 
 }  // namespace
 
-JsonDocuments parse_json_lines(const uint8_t* data, size_t size, const JsonFields& fields) {
+JsonDocuments parse_json_lines(const uint8_t* data, size_t size, const JsonFields& fields, size_t max_bad) {
     if (fields.texts.empty()) throw std::invalid_argument("no path of a text is given");
-    return Reader(data, size, fields).read();
+    return Reader(data, size, fields).read(max_bad);
 }
 
 }  // namespace gristmill

@@ -36,7 +36,8 @@ struct JsonDocuments {
     int64_t num_lines = 0;
 };
 
-// Any bytes: lines that end with a line feed, the last one perhaps without. A line of white space gives nothing.
-JsonDocuments parse_json_lines(const uint8_t* data, size_t size, const JsonFields& fields);
+// Any bytes: lines that end with a line feed, the last one perhaps without. A line of white space gives nothing. Ends
+// after `max_bad` bad lines (more than none): a bad line may take far more memory than the two bytes it stands in.
+JsonDocuments parse_json_lines(const uint8_t* data, size_t size, const JsonFields& fields, size_t max_bad = SIZE_MAX);
 
 }  // namespace gristmill

@@ -99,54 +99,13 @@ def test_blank_input_gives_nothing(data):
 
 
 BAD_JSON = [
-    *(
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"{]",
-        b"[}",
-        b'"',
-        b"-",
-        b"+1",
-        b"01",
-        b"1.",
-        b".5",
-        b"1e",
-        b"1e+",
-        b"--1",
-        b"0x1",
-    ),
-    *(
-        b"1_0",
-        b"NaN",
-        b"Infinity",
-        b"-Infinity",
-        b"nan",
-        b"tru",
-        b"truee",
-        b"True",
-        b"nul",
-        b"null,",
-        b"{} {}",
-    ),
-    *(b"{}x", b"{,}", b'{"a"}', b'{"a":}', b'{"a":1,}', b'{"a" 1}', b'{"a":1 "b":2}', b"{a:1}", b"{'a':1}"),
-    *(
-        b"{1:2}",
-        b"[1,]",
-        b"[,1]",
-        b"[1 2]",
-        b"[1",
-        b'{"a":1',
-        b'{"a":[}',
-        b'"\\x"',
-        b'"\\',
-        b'"\\"',
-        b'"\\u12"',
-    ),
-    *(b'"\\u12g4"', b'"\\u"', b'"\\U0041"', b'"\\u00', b'"a\tb"', b'"a\x00b"', b'"\x1f"', b"\x00", b"\x0b{}"),
-    *(b"\x0c", b"\xc2\xa0{}", b"\xef\xbb\xbf{}", b'{"a":1}\x00', b"//", b'{"a":1}//', b"\xe2\x80\xa8"),
-    *(b'"\\ud800\\u', b'"\\ud800\\', b'"\\ud83d\\u12"', b"-a", b"- 1", b"1 .5", b"1e5.5", b"00", b"-01"),
+    *rb"""{ } [ ] {] [} " - +1 01 1. .5 1e 1e+ --1 0x1 1_0 -a 1e5.5 00 -01 NaN Infinity -Infinity""".split(),
+    *rb"""nan tru truee True nul null, {}x {,} {"a"} {"a":} {"a":1,} {a:1} {'a':1} {1:2} [1,] [,1]""".split(),
+    *rb"""[1 {"a":1 {"a":[} // {"a":1}// "\x" "\ "\" "\u12" "\u12g4" "\u" "\U0041" "\u00""".split(),
+    *(rb'"\ud800\u', b'"\\ud800\\', rb'"\ud83d\u12"'),
+    *(b"{} {}", b'{"a" 1}', b'{"a":1 "b":2}', b"[1 2]", b"- 1", b"1 .5"),
+    *(b'"a\tb"', b'"a\x00b"', b'"\x1f"', b"\x00", b"\x0b{}", b"\x0c", b'{"a":1}\x00'),
+    *(b"\xc2\xa0{}", b"\xef\xbb\xbf{}", b"\xe2\x80\xa8"),
 ]
 
 
@@ -158,36 +117,14 @@ def test_what_is_no_json_is_bad_json_wherever_it_stands(value):
     assert reason_of(b'{"b":[1,' + value + b'],"text":"a"}x') == "bad_json"
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(
-            b"0",
-            b"-0",
-            b"1",
-            b"-1.5",
-            b"0.0",
-            b"1e5",
-            b"1E+05",
-            b"1e-999",
-            b"1" * 5000,
-            b"true",
-            b"false",
-            b"null",
-        ),
-        *(
-            b"[]",
-            b"{}",
-            b"[ ]",
-            b"{ }",
-            b"[1,2 , 3]",
-            b'"\\/\\b\\f\\n\\r\\t\\"\\\\"',
-            b'"\x7f"',
-            b'"\\ud800"',
-        ),
-        *(b'{"\\ud800":1}', b'[[],{},"",0]', b'{"":{"":[]}}', b'"' + b"x" * 100 + b'"'),
-    ],
-)
+GOOD_JSON = [
+    *rb"""0 -0 1 -1.5 0.0 1e5 1E+05 1e-999 true false null [] {} "\/\b\f\n\r\t\"\\" "\ud800" """.split(),
+    *rb"""{"\ud800":1} [[],{},"",0] {"":{"":[]}}""".split(),
+    *(b"1" * 5000, b"[ ]", b"{ }", b"[1,2 , 3]", b'"\x7f"', b'"' + b"x" * 100 + b'"'),
+]
+
+
+@pytest.mark.parametrize("value", GOOD_JSON)
 def test_any_json_beside_the_text_is_passed_over(value):
     assert text_of(b'{"x":' + value + b',"text":"a"}') == b"a"
     assert text_of(b' { "x" : ' + value + b' , "text" : "a" , "y" : ' + value + b" } \r") == b"a"
@@ -196,15 +133,7 @@ def test_any_json_beside_the_text_is_passed_over(value):
 BAD_UTF8 = [
     *(b"\x80", b"\xff", b"\xfe", b"\xc0\xaf", b"\xc1\x81", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xed\xa0\x80"),
     *(b"\xed\xbf\xbf", b"\xf0\x80\x80\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80"),
-    *(
-        b"\xc3",
-        b"\xe6\xb0",
-        b"\xf0\x9f\x91",
-        b"\xc3\xc3",
-        b"\xe6\xe6\xb0",
-        b"\xf0\x9f\x91\x41",
-        b"\xf8\x88\x80\x80\x80",
-    ),
+    *(b"\xc3", b"\xe6\xb0", b"\xf0\x9f\x91", b"\xc3\xc3", b"\xe6\xe6\xb0", b"\xf8\x88\x80\x80"),
 ]
 
 
@@ -359,6 +288,15 @@ def test_a_detail_is_short_and_printable():
         assert detail.endswith("name5, ...")
 
 
+def test_parsing_stops_after_as_many_bad_lines_as_are_asked_for():
+    data = np.frombuffer(b'{"text":"a"}\n1\n\n2\n{"text":"b"}\n3\n', np.uint8)
+    for max_bad, num_lines, num_texts in ((1, 2, 1), (2, 4, 1), (3, 6, 2), (4, 6, 2)):
+        _, offsets, _, _, _, bad, seen = _native.parse_json_lines(
+            data, [[b"text"]], b"", None, max_bad=max_bad
+        )
+        assert (len(bad), seen, len(offsets) - 1) == (min(max_bad, 3), num_lines, num_texts)
+
+
 def test_output_does_not_depend_on_what_stands_around_a_line():
     data = b"\n".join(made_line(random.Random(seed), seed) for seed in range(200))
     whole = parse_fast(data, [["text"]], b"", ["id"])
@@ -445,36 +383,8 @@ def test_changed_bytes_equal_the_twin(record, layout, ensure_ascii, changes, sha
     check(line, *shape)
 
 
-TOKENS = [
-    b"{",
-    b"}",
-    b"[",
-    b"]",
-    b",",
-    b":",
-    b'"',
-    b'"text"',
-    b'"id"',
-    b"\\",
-    b"\\u",
-    b"d83d",
-    b"\\udc69",
-    b"1",
-]
-TOKENS += [
-    b"-",
-    b".",
-    b"e",
-    b"true",
-    b"null",
-    b" ",
-    b"\n",
-    b"\r",
-    b"\xc3\xa9",
-    b"\xc3",
-    b'"text":"a"',
-    b"\x00",
-]
+TOKENS = rb"""{ } [ ] , : " "text" "id" \ \u d83d \udc69 1 - . e true null "text":"a" """.split()
+TOKENS += [b" ", b"\n", b"\r", b"\xc3\xa9", b"\xc3", b"\x00"]
 
 
 @FUZZ

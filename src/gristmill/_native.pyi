@@ -92,6 +92,7 @@ def parse_json_lines(
     text_paths: list[list[bytes]],
     join: bytes,
     id_path: list[bytes] | None,
+    max_bad: int | None = None,
 ) -> tuple[
     NDArray[np.uint8],
     NDArray[np.int64],
@@ -102,9 +103,10 @@ def parse_json_lines(
     int,
 ]:
     """Documents of JSON Lines: text, offsets, lines, positions, names and their offsets, bad lines, and how
-    many lines there are.
+    many lines were gone through.
 
-    A bad line is (line, position, reason, detail)."""
+    A bad line is (line, position, reason, detail). With `max_bad`, the last line gone through is the one that
+    brings so many."""
 
 def normalize(form: str, text: bytes) -> bytes: ...
 def lay_out(
