@@ -11,7 +11,7 @@ from gristmill import _native
 from gristmill.batch import BadDocument, DocumentBatch, TokenBatch
 from gristmill.config import SpecialTokenPolicy
 from gristmill.errors import InputError
-from gristmill.plan import Layout
+from gristmill.layout import Layout
 from gristmill.tokenizer import Tokenizer
 
 EXCERPT_CHARS = 100
@@ -88,4 +88,4 @@ def _or_none(id_: int | None) -> int:
 
 
 def _width(layout: Layout) -> int:
-    return np.dtype(layout.dtype).itemsize
+    return layout.id_type.itemsize

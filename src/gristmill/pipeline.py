@@ -313,4 +313,4 @@ def _make_packer(job: Job) -> Packer | None:
         return None
     assert layout.pad_id is not None
     config = msgspec.structs.replace(job.config.pack, mode=layout.mode)
-    return make_packer(config, pad_id=layout.pad_id, dtype=np.dtype(layout.dtype))
+    return make_packer(config, pad_id=layout.pad_id, dtype=layout.id_type)

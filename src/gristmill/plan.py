@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from gristmill.config import OutputFormat, PackMode, ReadConfig, TokenizeConfig
+from gristmill.config import ReadConfig, TokenizeConfig
 from gristmill.job import byte_size
+from gristmill.layout import Layout
 from gristmill.read import InputFile, Slice, list_inputs, slice_file
 
 MIN_UNIT_BYTES = 4 << 20
@@ -29,24 +30,6 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     def num_bytes(self) -> int:
         """What reading it costs, as far as is known before."""
         return sum(part.num_bytes for part in self.slices)
-
-
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What is the same for every shard of a run, settled once the tokenizer is known."""
-
-    mode: PackMode
-    sequence_length: int | None
-    """Absent where documents are written."""
-    formats: tuple[OutputFormat, ...]
-    dtype: Literal["uint16", "uint32"]
-    bos_id: int | None
-    """Put before each document; absent: none is."""
-    eos_id: int | None
-    """Put after each document; absent: none is."""
-    pad_id: int | None
-    tokenizer: str
-    fingerprint: str
-    vocab_size: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ import msgspec
 from gristmill.config import OutputFormat, PackMode, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.formats import PAYLOAD_FORMATS
-from gristmill.plan import InputFile, Layout
+from gristmill.layout import Layout
+from gristmill.read import InputFile
 from gristmill.tokenizer import Tokenizer
 
 IDENTITY_VERSION = 1
@@ -66,6 +67,7 @@ def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
         tokenizer=facts.name,
         fingerprint=facts.fingerprint,
         vocab_size=facts.vocab_size,
+        mask_first_token=config.pack.mask_first_token,
     )
 
 
