@@ -1,4 +1,4 @@
-// The only file that knows Python: turns its objects into views, lets go of the GIL, hands arrays back.
+// Knows Python, as pack_bindings.cpp does and no other file: turns its objects into views, lets go of the GIL, hands arrays back.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "batch.hpp"
+#include "pack_bindings.hpp"
 #include "utf8.hpp"
 #include "vocabulary.hpp"
 
@@ -317,6 +318,7 @@ NB_MODULE(_native, m) {
     m.def("compile_scores", &compile_scores, "pieces"_a, "ids"_a, "ranks"_a, "byte_ids"_a);
     m.def("find_invalid", &find_invalid, "buffer"_a, "offsets"_a);
     m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
+    bind_pack(m);
     m.def("normalize", [](const std::string& form, nb::bytes text) {
         std::string out;
         normalize(form == "nfkc" ? Form::nfkc : Form::nfc, reinterpret_cast<const uint8_t*>(text.c_str()), text.size(), out);

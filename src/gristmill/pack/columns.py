@@ -1,4 +1,4 @@
-"""Columns derived from rows and their borders (stand-in until packing has its own)."""
+"""What is derived from rows and their segments: labels, attention mask, position ids, cu_seqlens."""
 
 from __future__ import annotations
 
@@ -8,53 +8,85 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engines import Offsets
-from gristmill.pack.rows import Rows
+from gristmill.errors import ConfigError
+from gristmill.pack.rows import RowIds, Rows, offsets_of
+
+IGNORED = -100
+"""The label of a token that is not learned from."""
+UNKNOWN = -1
+"""Document or start of a segment of which only the length is known."""
 
 
-def labels(rows: Rows, *, mask_first_token: bool) -> NDArray[np.int32]:
-    """The ids, with -100 on padding and, if asked, on the first token of each document."""
-    found: NDArray[np.int32] = rows.ids.astype(np.int32)
-    found[attention_mask(rows) == 0] = -100
+def labels(rows: Rows, *, mask_first_token: bool) -> NDArray[Any]:
+    """The ids, with IGNORED on padding and, if asked, on the first token of each document; int32 for ids of
+    uint16, int64 for uint32."""
+    out = rows.ids.astype(np.int32 if rows.ids.dtype == np.uint16 else np.int64)
+    padded = np.flatnonzero(_row_tokens(rows) < rows.ids.shape[1])
+    out[padded] = np.where(_is_token(rows, padded), out[padded], IGNORED)
     if mask_first_token:
-        found.reshape(-1)[_segment_places(rows)[rows.starts == 0]] = -100
-    return found
+        if np.any(rows.starts == UNKNOWN):
+            raise ConfigError(
+                "pack.mask_first_token needs to know where documents start, and cu_seqlens does not tell; "
+                "store the column labels"
+            )
+        row_of, begins = _segment_places(rows)
+        out[row_of[rows.starts == 0], begins[rows.starts == 0]] = IGNORED
+    return out
 
 
 def attention_mask(rows: Rows) -> NDArray[np.int8]:
     """1 on tokens, 0 on padding."""
-    used = _ends_in_row(rows, with_zero=False)[1]
-    return (np.arange(rows.ids.shape[1]) < used[:, None]).astype(np.int8)
+    return _is_token(rows, np.arange(len(rows))).astype(np.int8)
 
 
 def position_ids(rows: Rows) -> NDArray[np.int32]:
-    """Places that begin again at every segment."""
-    length = rows.ids.shape[1]
-    starts = np.zeros(rows.ids.size, np.int64)
-    starts[_segment_places(rows)] = _segment_places(rows)
-    starts[np.arange(len(rows.ids)) * length] = np.arange(len(rows.ids)) * length
-    flat: NDArray[Any] = np.arange(rows.ids.size) - np.maximum.accumulate(starts)
-    return flat.astype(np.int32).reshape(rows.ids.shape)
+    """Places from 0 in each segment; padding is counted like one more segment."""
+    padding = rows.ids.shape[1] - _row_tokens(rows)
+    runs = np.insert(rows.lengths, rows.row_offsets[1:], padding)
+    runs = runs[runs > 0]
+    steps = np.ones(rows.ids.size, np.int32)
+    steps[offsets_of(runs)[:-1]] = 1 - np.concatenate([np.ones(min(1, len(runs)), np.int64), runs[:-1]])
+    return np.cumsum(steps, dtype=np.int32, out=steps).reshape(rows.ids.shape)
 
 
 def cu_seqlens(rows: Rows) -> tuple[NDArray[np.int32], Offsets]:
-    """Of each row: 0, then where each of its segments ends."""
-    counts = np.diff(rows.row_offsets)
-    offsets = np.concatenate([[0], np.cumsum(counts + 1)]).astype(np.int64)
-    flat = np.zeros(int(offsets[-1]), np.int32)
-    places = np.arange(len(rows.lengths)) + np.repeat(np.arange(len(counts)), counts) + 1
-    flat[places] = _ends_in_row(rows, with_zero=True)[0]
+    """Of each row: 0 and the ends of its segments, flat, and the rows' offsets in that."""
+    offsets = rows.row_offsets + np.arange(len(rows) + 1)
+    row_of, begins = _segment_places(rows)
+    flat = np.zeros(offsets[-1], np.int32)
+    flat[np.arange(len(row_of)) + row_of + 1] = begins + rows.lengths
     return flat, offsets
 
 
-def _ends_in_row(rows: Rows, *, with_zero: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-    totals = np.concatenate([[0], np.cumsum(rows.lengths)])
-    bases = totals[rows.row_offsets]
-    counts = np.diff(rows.row_offsets)
-    return totals[1:] - np.repeat(bases[:-1], counts), np.diff(bases)
+def rows_of_cu_seqlens(ids: RowIds, flat: NDArray[Any], offsets: Offsets) -> Rows:
+    """Rows as a reader finds them: ids of shape (rows, sequence_length) and what `cu_seqlens` gave; which
+    documents the segments are of is UNKNOWN."""
+    is_inner = np.ones(len(flat), bool)
+    is_inner[offsets[:-1]] = False
+    lengths = np.diff(flat, prepend=0)[is_inner].astype(np.int64)
+    return Rows(
+        ids=ids,
+        row_offsets=offsets - np.arange(len(ids) + 1),
+        lengths=lengths,
+        documents=np.full(len(lengths), UNKNOWN, np.int64),
+        starts=np.full(len(lengths), UNKNOWN, np.int64),
+        repeated=np.zeros(len(ids), np.int64),
+    )
 
 
-def _segment_places(rows: Rows) -> NDArray[Any]:
-    ends = _ends_in_row(rows, with_zero=True)[0]
-    row = np.repeat(np.arange(len(rows.ids)), np.diff(rows.row_offsets))
-    places: NDArray[Any] = row * rows.ids.shape[1] + ends - rows.lengths
-    return places
+def _row_tokens(rows: Rows) -> Offsets:
+    """Of each row: its number of tokens."""
+    before = offsets_of(rows.lengths)
+    return before[rows.row_offsets[1:]] - before[rows.row_offsets[:-1]]
+
+
+def _is_token(rows: Rows, index: Offsets) -> NDArray[np.bool_]:
+    places = np.arange(rows.ids.shape[1], dtype=np.int32)
+    return places < _row_tokens(rows)[index, None]
+
+
+def _segment_places(rows: Rows) -> tuple[Offsets, Offsets]:
+    """Of each segment: its row, and its first token's place there."""
+    row_of = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(rows.row_offsets))
+    before = offsets_of(rows.lengths)
+    return row_of, before[:-1] - before[rows.row_offsets[row_of]]

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from gristmill.engines import Ids, Offsets
+from gristmill.engines import Offsets
 
-RowIds = NDArray[np.uint16] | NDArray[np.uint32]
+RowIds = NDArray[np.uint16 | np.uint32]
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
     """Stretches of documents: the ids of segment i are `ids[offsets[i]:offsets[i + 1]]`."""
 
-    ids: Ids
+    ids: RowIds
     offsets: Offsets
+    """From 0 to the number of ids."""
     documents: Offsets
     """Of each segment: the key of its document, (unit << 32) + its number among the unit's documents."""
     starts: Offsets
     """Of each segment: its first token's place in the document."""
+
+    def __len__(self) -> int:
+        return len(self.documents)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of one length, and the segments each was made of."""
 
-    ids: NDArray[Any]
-    """Shape (rows, sequence_length); uint16 or uint32; padding holds the pad id."""
+    ids: RowIds
+    """Shape (rows, sequence_length); padding holds the pad id."""
     row_offsets: Offsets
     """Segments of row r are those from `row_offsets[r]` to `row_offsets[r + 1]`; they follow one another from
     the row's first token, and padding is what comes after the last."""
@@ -38,5 +43,141 @@ class Rows:
     """Of each segment: its number of tokens."""
     documents: Offsets
     starts: Offsets
-    num_repeated: int
-    """Tokens that stand in an earlier row too, by overlap."""
+    repeated: Offsets
+    """Of each row: its tokens that stand in an earlier row too, by overlap."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in the rows, what overlap repeats included, padding not."""
+        return int(self.lengths.sum())
+
+    @property
+    def num_padding(self) -> int:
+        """Places in the rows that hold no token."""
+        return self.ids.size - self.num_tokens
+
+    @property
+    def num_repeated(self) -> int:
+        """Tokens that stand in an earlier row too, by overlap."""
+        return int(self.repeated.sum())
+
+
+def empty_rows(sequence_length: int, dtype: DTypeLike) -> Rows:
+    """No rows."""
+    return Rows(
+        ids=np.empty((0, sequence_length), dtype),
+        row_offsets=offsets_of(no_numbers()),
+        lengths=no_numbers(),
+        documents=no_numbers(),
+        starts=no_numbers(),
+        repeated=no_numbers(),
+    )
+
+
+def empty_segments(dtype: DTypeLike) -> Segments:
+    """No segments."""
+    return Segments(
+        ids=np.empty(0, dtype), offsets=offsets_of(no_numbers()), documents=no_numbers(), starts=no_numbers()
+    )
+
+
+def slice_rows(rows: Rows, start: int, stop: int) -> Rows:
+    """Rows from `start` to `stop`, as views."""
+    start, stop, _ = slice(start, stop).indices(len(rows))
+    stop = max(start, stop)
+    first, last = int(rows.row_offsets[start]), int(rows.row_offsets[stop])
+    return Rows(
+        ids=rows.ids[start:stop],
+        row_offsets=rows.row_offsets[start : stop + 1] - first,
+        lengths=rows.lengths[first:last],
+        documents=rows.documents[first:last],
+        starts=rows.starts[first:last],
+        repeated=rows.repeated[start:stop],
+    )
+
+
+def take_rows(rows: Rows, n: int) -> Rows:
+    """The first `n` rows, as views."""
+    return slice_rows(rows, 0, n)
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """All rows of the parts (at least one), in order."""
+    if len(parts) == 1:
+        return parts[0]
+    return Rows(
+        ids=np.concatenate([part.ids for part in parts]),
+        row_offsets=offsets_of(np.concatenate([np.diff(part.row_offsets) for part in parts])),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        documents=np.concatenate([part.documents for part in parts]),
+        starts=np.concatenate([part.starts for part in parts]),
+        repeated=np.concatenate([part.repeated for part in parts]),
+    )
+
+
+def join_segments(parts: Sequence[Segments]) -> Segments:
+    """All segments of the parts (at least one), in order; ids are copied only where parts must be joined."""
+    held = [part for part in parts if len(part)] or [parts[0]]
+    if len(held) == 1:
+        return held[0]
+    return Segments(
+        ids=np.concatenate([part.ids for part in held]),
+        offsets=offsets_of(np.concatenate([np.diff(part.offsets) for part in held])),
+        documents=np.concatenate([part.documents for part in held]),
+        starts=np.concatenate([part.starts for part in held]),
+    )
+
+
+def split_segments(segments: Segments, *, num_segments: int) -> Iterator[Segments]:
+    """The same segments, at most so many at a time, as views."""
+    for start in range(0, len(segments), num_segments):
+        offsets = segments.offsets[start : start + num_segments + 1]
+        yield Segments(
+            ids=segments.ids[offsets[0] : offsets[-1]],
+            offsets=offsets - offsets[0],
+            documents=segments.documents[start : start + num_segments],
+            starts=segments.starts[start : start + num_segments],
+        )
+
+
+def drop_empty(segments: Segments) -> Segments:
+    """The same without segments that hold no token: none of them may stand in a row."""
+    lengths = np.diff(segments.offsets)
+    if lengths.all():
+        return segments
+    held = lengths > 0
+    return Segments(
+        ids=segments.ids,
+        offsets=offsets_of(lengths[held]),
+        documents=segments.documents[held],
+        starts=segments.starts[held],
+    )
+
+
+def drop_tokens(segments: Segments, n: int) -> Segments:
+    """What is left without the first `n` tokens, as a copy, so that the rest of the memory can go."""
+    first = int(np.searchsorted(segments.offsets, n, side="right")) - 1
+    starts = segments.starts[first:].copy()
+    if len(starts):
+        starts[0] += n - segments.offsets[first]
+    return Segments(
+        ids=segments.ids[n:].copy(),
+        offsets=np.maximum(segments.offsets[first:] - n, 0),
+        documents=segments.documents[first:].copy(),
+        starts=starts,
+    )
+
+
+def offsets_of(lengths: Offsets) -> Offsets:
+    """Where parts of these lengths begin, and where the last ends."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def no_numbers() -> NDArray[Any]:
+    """An empty array of offsets."""
+    return np.empty(0, np.int64)
