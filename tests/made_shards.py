@@ -53,7 +53,7 @@ def make_rows(counts, *, seed=0, dtype="uint16", length=ROW_LENGTH) -> Rows:
         lengths=lengths,
         documents=np.arange(len(lengths), dtype=np.int64),
         starts=np.zeros(len(lengths), np.int64),
-        num_repeated=0,
+        repeated=np.zeros(len(counts), np.int64),
     )
 
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from gristmill.config import WriteConfig
 from gristmill.errors import RunError
-from gristmill.formats import check_shard, drafts, layout, read_shard, tables
+from gristmill.formats import check_shard, drafts, read_shard, tables
 from gristmill.formats.drafts import remove_leftovers
+from gristmill.pack.rows import slice_rows
 from gristmill.write import ShardWriter, max_shard_tokens
 from made_shards import (
     PAYLOAD,
@@ -83,7 +84,7 @@ def test_shards_of_rows_are_the_same_whatever_the_calls(tmp_path_factory, sizes,
     options = {"formats": TABLES, "layout": make_layout(sequence_length=ROW_LENGTH)}
     options |= {"shard_bytes": 2 * ROW_LENGTH * per_shard, "columns": tuple(tables.DTYPES)}
     bounds = np.minimum(np.cumsum([0, *sizes, 50]), 42).tolist()
-    parts = [layout.cut_rows(rows, a, b) for a, b in itertools.pairwise(bounds)]
+    parts = [slice_rows(rows, a, b) for a, b in itertools.pairwise(bounds)]
     shards = write_rows(folder, parts, **options)
     assert [shard.num_rows for shard in shards[:-1]] == [per_shard] * (len(shards) - 1)
     assert write_rows(whole, [rows], **options) == shards

@@ -25,10 +25,9 @@ from gristmill.formats.layout import (
     Layout,
     count_fitting,
     cut_documents,
-    cut_rows,
 )
 from gristmill.formats.payload import Payload
-from gristmill.pack.rows import Rows
+from gristmill.pack.rows import Rows, slice_rows
 from gristmill.records import ShardRecord
 
 UNLIMITED = 1 << 62
@@ -73,7 +72,7 @@ class ShardWriter:
         offsets = np.arange(len(rows.ids) + 1, dtype=np.int64) * rows.ids.shape[1]
         with self._abandoned_on_error():
             for shard, start, stop in self._cuts(offsets):
-                shard.add_rows(cut_rows(rows, start, stop))
+                shard.add_rows(slice_rows(rows, start, stop))
 
     def finish(self) -> list[ShardRecord]:
         """Everything is on the disk, under hidden names; returns what the shards hold."""
@@ -184,7 +183,7 @@ class OpenShard:
             writer.add_rows(rows)
         self.num_rows += len(rows.ids)
         self.num_ids += rows.ids.size
-        self._num_padding += rows.ids.size - int(rows.lengths.sum())
+        self._num_padding += rows.num_padding
 
     def finish(self) -> tuple[ShardRecord, list[Draft]]:
         """All files on the disk under hidden names, and what they hold."""

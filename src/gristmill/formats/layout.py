@@ -94,20 +94,6 @@ def cut_documents(documents: Documents, start: int, stop: int) -> Documents:
     )
 
 
-def cut_rows(rows: Rows, start: int, stop: int) -> Rows:
-    """Some of them, as views; what overlap repeats is not counted again."""
-    bounds = rows.row_offsets[start : stop + 1]
-    first, last = int(bounds[0]), int(bounds[-1])
-    return Rows(
-        ids=rows.ids[start:stop],
-        row_offsets=bounds - first,
-        lengths=rows.lengths[first:last],
-        documents=rows.documents[first:last],
-        starts=rows.starts[first:last],
-        num_repeated=0,
-    )
-
-
 def count_fitting(offsets: Offsets, start: int, *, max_tokens: int, max_items: int) -> int:
     """How many items from `start` on have at most so many tokens together."""
     stop = int(np.searchsorted(offsets, int(offsets[start]) + max_tokens, side="right")) - 1

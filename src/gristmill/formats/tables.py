@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from gristmill.config import Column, WriteConfig
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
-from gristmill.formats.layout import Documents, Layout, count_fitting, cut_documents, cut_rows
+from gristmill.formats.layout import Documents, Layout, count_fitting, cut_documents
 from gristmill.pack import columns
-from gristmill.pack.rows import Rows
+from gristmill.pack.rows import Rows, slice_rows
 from gristmill.records import ShardRecord
 
 BATCH_ROWS = 1000
@@ -118,7 +118,7 @@ class Batches:
             if start == stop:
                 yield self.take()
             else:
-                part = cut_rows(rows, start, stop)
+                part = slice_rows(rows, start, stop)
                 for name, buffer in self._buffers.items():
                     buffer.add(*_derive(name, part, self._layout))
 
