@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from gristmill.config import WriteConfig
@@ -16,6 +17,7 @@ from gristmill.files import write_whole
 from gristmill.formats.drafts import Draft
 from gristmill.formats.layout import Documents, Layout, with_suffix
 from gristmill.formats.tables import (
+    DTYPES,
     Batches,
     TableView,
     check_table,
@@ -34,7 +36,7 @@ class ArrowWriter:
     def __init__(self, stem: Path, config: WriteConfig, layout: Layout, shelf: list[Draft]) -> None:
         names = chosen_columns(config, layout)
         self._schema = schema_of(names)
-        self._batches = Batches(names, layout)
+        self._batches = Batches(names, layout, id_type=np.dtype(DTYPES["input_ids"]))
         self._draft = Draft(with_suffix(stem, ".arrow"), shelf)
         self._stream = pa.ipc.new_stream(self._draft, self._schema)
 

@@ -3,45 +3,50 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from gristmill.config import WriteConfig
+from gristmill.config import Column, WriteConfig
 from gristmill.errors import RunError
+from gristmill.formats import thrift
 from gristmill.formats.drafts import Draft
 from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
 from gristmill.formats.tables import (
+    DTYPES,
     Batch,
     Batches,
     TableView,
     check_table,
     chosen_columns,
-    schema_of,
-    to_arrow,
+    features_of,
 )
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
+
+MAGIC = b"PAR1"
+CREATED_BY = b"gristmill"
+LIST, INT_8 = 3, 15
+"""Converted types."""
+OPTIONAL, REPEATED = 1, 2
 
 
 class ParquetWriter:
     """Writes one file, a row group for each batch."""
 
     def __init__(self, stem: Path, config: WriteConfig, layout: Layout, shelf: list[Draft]) -> None:
-        names = chosen_columns(config, layout)
-        self._schema = schema_of(names)
-        self._batches = Batches(names, layout)
+        self._columns = chosen_columns(config, layout)
+        self._compression = config.compression
+        self._batches = Batches(self._columns, layout, id_type=layout.id_type)
+        self._groups: list[thrift.Value] = []
+        self._num_rows = 0
         self._draft = Draft(with_suffix(stem, ".parquet"), shelf)
-        # Ids are nearly random numbers: a dictionary costs time and saves nothing, statistics help no one.
-        self._file: Any = pq.ParquetWriter(
-            self._draft,
-            self._schema,
-            compression=config.compression,
-            use_dictionary=False,
-            write_statistics=False,
-        )
+        self._draft.write(MAGIC)
 
     def add_documents(self, documents: Documents) -> None:
         """A document a row."""
@@ -57,11 +62,15 @@ class ParquetWriter:
         """The file of a shard."""
         if not self._batches.is_empty:
             self._write(self._batches.take())
-        self._file.close()
+        footer = _footer(self._columns, self._num_rows, self._groups)
+        self._draft.write(footer + struct.pack("<I", len(footer)) + MAGIC)
         return [self._draft]
 
     def _write(self, batch: Batch) -> None:
-        self._file.write_batch(to_arrow(batch, self._schema))
+        chunks = {name: write_chunk(self._draft, lists, self._compression) for name, lists in batch.items()}
+        num_rows = len(batch["input_ids"].offsets) - 1
+        self._groups.append(_row_group(chunks, num_rows, CODECS[self._compression]))
+        self._num_rows += num_rows
 
 
 def read(stem: Path, layout: Layout) -> TableView:
@@ -94,3 +103,58 @@ def _read_group(file: Any, group: int, path: Path) -> Any:
         raise RunError(
             f"{path}: row group {group} cannot be read ({' '.join(str(error).split())})"
         ) from error
+
+
+def _row_group(chunks: dict[Column, Chunk], num_rows: int, codec: int) -> thrift.Value:
+    return thrift.struct(
+        {
+            1: thrift.array([_column_chunk(name, chunk, codec) for name, chunk in chunks.items()]),
+            2: thrift.i64(sum(chunk.plain_bytes for chunk in chunks.values())),
+            3: thrift.i64(num_rows),
+        }
+    )
+
+
+def _column_chunk(name: Column, chunk: Chunk, codec: int) -> thrift.Value:
+    fields = {
+        1: thrift.i32(INT32),
+        2: thrift.array([thrift.i32(encoding) for encoding in chunk.encodings]),
+        3: thrift.array([thrift.text(part) for part in (name.encode(), b"list", b"element")]),
+        4: thrift.i32(codec),
+        5: thrift.i64(chunk.num_values),
+        6: thrift.i64(chunk.plain_bytes),
+        7: thrift.i64(chunk.stored_bytes),
+        9: thrift.i64(chunk.data_at),
+    }
+    if chunk.dictionary_at is not None:
+        fields[11] = thrift.i64(chunk.dictionary_at)
+    return thrift.struct({2: thrift.i64(0), 3: thrift.struct(fields)})
+
+
+def _footer(columns: tuple[Column, ...], num_rows: int, groups: list[thrift.Value]) -> bytes:
+    root = thrift.struct({4: thrift.text(b"schema"), 5: thrift.i32(len(columns))})
+    elements = [element for name in columns for element in _schema_elements(name)]
+    features = msgspec.json.encode({"info": {"features": features_of(columns)}})
+    pair = thrift.struct({1: thrift.text(b"huggingface"), 2: thrift.text(features)})
+    return thrift.struct(
+        {
+            1: thrift.i32(2),
+            2: thrift.array([root, *elements]),
+            3: thrift.i64(num_rows),
+            4: thrift.array(groups),
+            5: thrift.array([pair]),
+            6: thrift.text(CREATED_BY),
+        }
+    ).content
+
+
+def _schema_elements(name: Column) -> list[thrift.Value]:
+    """The three levels of a list, as the Parquet specification has them."""
+    outer = {3: OPTIONAL, 5: 1, 6: LIST}
+    middle = {3: REPEATED, 5: 1}
+    inner = {1: INT32, 3: OPTIONAL} | ({6: INT_8} if DTYPES[name] == "int8" else {})
+    named = ((name.encode(), outer), (b"list", middle), (b"element", inner))
+    return [
+        thrift.struct({4: thrift.text(text), **{key: thrift.i32(value) for key, value in fields.items()}})
+        for text, fields in named
+    ]

@@ -69,7 +69,7 @@ def features_of(names: tuple[Column, ...]) -> dict[str, Any]:
 class ListBuffer:
     """Lists of a column that are collected for a batch."""
 
-    def __init__(self, dtype: str) -> None:
+    def __init__(self, dtype: np.dtype[Any]) -> None:
         self._values = np.empty(0, dtype)
         self._offsets = np.zeros(BATCH_ROWS + 1, np.int32)
         self.num_lists = 0
@@ -98,9 +98,10 @@ class ListBuffer:
 class Batches:
     """Collects rows or documents and gives full batches."""
 
-    def __init__(self, names: tuple[Column, ...], layout: Layout) -> None:
+    def __init__(self, names: tuple[Column, ...], layout: Layout, *, id_type: np.dtype[Any]) -> None:
         self._layout = layout
-        self._buffers = {name: ListBuffer(DTYPES[name]) for name in names}
+        dtypes = {name: np.dtype(DTYPES[name]) for name in names} | {"input_ids": id_type}
+        self._buffers = {name: ListBuffer(dtypes[name]) for name in names}
         self._ids = self._buffers["input_ids"]
 
     def add_documents(self, documents: Documents) -> Iterator[Batch]:
@@ -166,7 +167,7 @@ class TableView:
     load: Callable[[int], Any]
     """The group as an Arrow table or record batch."""
     _group: int = -1
-    _columns: dict[str, Any] | None = None
+    _columns: dict[str, Lists] | None = None
 
     @property
     def num_items(self) -> int:
@@ -182,30 +183,37 @@ class TableView:
         self._open(item)
         return self._list("cu_seqlens", item) if "cu_seqlens" in (self._columns or {}) else None
 
+    def group(self, group: int) -> dict[str, Lists]:
+        """Columns of a group."""
+        num_rows = self.starts[group + 1] - self.starts[group]
+        return lists_of(self.load(group), self.path, num_rows=num_rows)
+
     def _list(self, name: str, item: int) -> NDArray[Any]:
         lists = self._open(item)[name]
         row = range(self.num_items)[item] - self.starts[self._group]
         values: NDArray[Any] = lists.values[lists.offsets[row] : lists.offsets[row + 1]]
         return values
 
-    def _open(self, item: int) -> dict[str, Any]:
+    def _open(self, item: int) -> dict[str, Lists]:
         group = bisect.bisect_right(self.starts, range(self.num_items)[item]) - 1
         if group != self._group or self._columns is None:
-            self._columns = lists_of(self.load(group), self.path)
+            self._columns = self.group(group)
             self._group = group
         return self._columns
 
 
-def lists_of(group: Any, path: Path) -> dict[str, Lists]:
-    """Columns of an Arrow table or batch, checked to be whole lists of numbers."""
+def lists_of(group: Any, path: Path, *, num_rows: int) -> dict[str, Lists]:
+    """Columns of an Arrow table or batch, checked to be that many whole lists of numbers."""
     found = {}
     try:
         for name in group.schema.names:
             column = group.column(name)
             column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
             column.validate(full=True)
-            if column.null_count or column.values.null_count or not pa.types.is_list(column.type):
+            if not pa.types.is_list(column.type) or column.null_count or column.values.null_count:
                 raise RunError(f"{path}: column {name} is no list of numbers in every row")
+            if len(column) != num_rows:
+                raise RunError(f"{path}: column {name} has {len(column)} of {num_rows} rows")
             found[name] = Lists(column.values.to_numpy(), column.offsets.to_numpy())
     except (pa.ArrowException, OSError) as error:
         raise RunError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
@@ -223,7 +231,7 @@ def check_table(view: TableView, schema: pa.Schema, shard: ShardRecord, layout: 
         faults.append(f"holds {view.num_items} rows, its record says {expected}")
     num_ids, num_padding, has_borders = 0, 0, "cu_seqlens" in schema.names
     for group in range(len(view.starts) - 1):
-        lists = lists_of(view.load(group), view.path)
+        lists = view.group(group)
         num_ids += int(lists["input_ids"].offsets[-1] - lists["input_ids"].offsets[0])
         faults += _check_lengths(lists, length)
         if has_borders and length:
