@@ -1,0 +1,107 @@
+"""Arrow as `datasets` keeps it on disk (`save_to_disk`): .arrow streams and two JSON files beside them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from gristmill.config import WriteConfig
+from gristmill.errors import RunError
+from gristmill.files import write_whole
+from gristmill.formats.drafts import Draft
+from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.formats.tables import (
+    DTYPES,
+    Batches,
+    TableView,
+    check_table,
+    chosen_columns,
+    features_of,
+    schema_of,
+    to_arrow,
+)
+from gristmill.pack.rows import Rows
+from gristmill.records import FileRecord, ShardRecord
+
+
+class ArrowWriter:
+    """Writes one stream of record batches."""
+
+    def __init__(self, stem: Path, config: WriteConfig, layout: Layout, shelf: list[Draft]) -> None:
+        names = chosen_columns(config, layout)
+        self._schema = schema_of(names)
+        self._batches = Batches(names, layout, id_type=np.dtype(DTYPES["input_ids"]))
+        self._draft = Draft(with_suffix(stem, ".arrow"), shelf)
+        self._stream = pa.ipc.new_stream(self._draft, self._schema)
+
+    def add_documents(self, documents: Documents) -> None:
+        """A document a row."""
+        for batch in self._batches.add_documents(documents):
+            self._stream.write_batch(to_arrow(batch, self._schema))
+
+    def add_rows(self, rows: Rows) -> None:
+        """Rows with their columns."""
+        for batch in self._batches.add_rows(rows):
+            self._stream.write_batch(to_arrow(batch, self._schema))
+
+    def finish(self) -> list[Draft]:
+        """The file of a shard."""
+        if not self._batches.is_empty:
+            self._stream.write_batch(to_arrow(self._batches.take(), self._schema))
+        self._stream.close()
+        return [self._draft]
+
+
+def read(stem: Path, layout: Layout) -> TableView:
+    """The rows or documents of a shard."""
+    path = with_suffix(stem, ".arrow")
+    try:
+        table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise RunError(f"{path}: is no whole Arrow stream ({' '.join(str(error).split())})") from error
+    batches = table.to_batches()
+    starts = [0, *itertools.accumulate(len(batch) for batch in batches)]
+    view = TableView(path, layout, starts, lambda group: batches[group])
+    return view
+
+
+def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
+    """What is wrong with a shard."""
+    view = read(stem, layout)
+    schema = view.load(0).schema if len(view.starts) > 1 else schema_of(("input_ids",))
+    return check_table(view, schema, shard, layout)
+
+
+def finish_run(
+    folder: Path, shards: Sequence[ShardRecord], config: WriteConfig, layout: Layout
+) -> list[FileRecord]:
+    """Write what `datasets.load_from_disk` needs beside the shards."""
+    files = [file for shard in shards for file in shard.files["arrow"]]
+    fingerprint = hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()[:16]
+    state: dict[str, object] = {
+        "_data_files": [{"filename": Path(file.path).name} for file in files],
+        "_fingerprint": fingerprint,
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+    info: dict[str, object] = {"features": features_of(chosen_columns(config, layout))}
+    (folder / "arrow").mkdir(parents=True, exist_ok=True)
+    return [
+        _write_json(folder, f"arrow/{name}.json", content)
+        for name, content in (("state", state), ("dataset_info", info))
+    ]
+
+
+def _write_json(folder: Path, path: str, content: dict[str, object]) -> FileRecord:
+    text = msgspec.json.format(msgspec.json.encode(content), indent=2)
+    write_whole(folder / path, text)
+    return FileRecord(path=path, num_bytes=len(text), sha256=hashlib.sha256(text).hexdigest())

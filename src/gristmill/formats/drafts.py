@@ -1,0 +1,161 @@
+"""Files of a shard while they are written: hidden names beside the final ones, hashed on the way.
+
+A draft becomes a file by one rename; what a killed process leaves is found by its name.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gristmill.errors import RunError
+from gristmill.records import FileRecord
+
+LEFTOVER = re.compile(r"\.shard-(?P<shard>[\w-]+)\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
+COPY_BYTES = 1 << 20
+NO_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
+REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space or raise the quota",
+    errno.EACCES: "make the folder writable",
+    errno.EPERM: "make the folder writable",
+    errno.EROFS: "make the folder writable",
+    errno.EFBIG: "set write.shard_bytes to less than the largest file allowed here",
+}
+
+
+class Draft:
+    """A file being written: under a hidden name until `commit`; on the shelf, where whoever must clean up
+    finds it."""
+
+    def __init__(self, path: Path, shelf: list[Draft]) -> None:
+        self.path = path
+        self.shelf = shelf
+        self.temporary = _hidden_name(path)
+        self.num_bytes = 0
+        self._hash = hashlib.sha256()
+        self._is_safe = False
+        with reported(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            self._file = os.fdopen(handle, "wb")
+        shelf.append(self)
+
+    @property
+    def closed(self) -> bool:
+        """As pyarrow asks files."""
+        return self._file.closed
+
+    def write(self, content: Any) -> int:
+        """Append any buffer; returns its size."""
+        view = memoryview(content)
+        if not view.nbytes:
+            return 0
+        view = view.cast("B")
+        self._hash.update(view)
+        with reported(self.path):
+            self._file.write(view)
+        self.num_bytes += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """What was written can be read under the hidden name."""
+        if not self._file.closed:
+            with reported(self.path):
+                self._file.flush()
+
+    def finish(self) -> None:
+        """All of it is on the disk; nothing more can be written."""
+        with reported(self.path):
+            if not self._file.closed:
+                self._file.flush()
+                if not self._is_safe:
+                    os.fsync(self._file.fileno())
+                    self._is_safe = True
+                self._file.close()
+
+    def linked_as(self, path: Path) -> Draft:
+        """The same content under another name too: the same file, or a copy where links do not work."""
+        self.finish()
+        twin = object.__new__(Draft)
+        twin.__dict__.update(self.__dict__, path=path, temporary=_hidden_name(path))
+        with reported(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.shelf.append(twin)
+            _link_or_copy(self.temporary, twin.temporary)
+        return twin
+
+    def record(self, folder: Path) -> FileRecord:
+        """What the run folder is told about it."""
+        path = self.path.relative_to(folder).as_posix()
+        return FileRecord(path=path, num_bytes=self.num_bytes, sha256=self._hash.hexdigest())
+
+    def commit(self) -> None:
+        """Give a finished draft its name; the folder is synced by the caller."""
+        with reported(self.path):
+            os.replace(self.temporary, self.path)
+
+    def discard(self) -> None:
+        """Leave nothing behind; a second time does nothing."""
+        with suppress(OSError):  # what cannot be flushed is thrown away anyway
+            self._file.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in it last."""
+    with reported(folder):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def remove_leftovers(folder: Path, *, unit: str | None = None) -> int:
+    """Delete what killed attempts, at one unit or at any, left in a run folder; returns how many files."""
+    found = 0
+    for path in folder.glob("*/.shard-*.tmp"):
+        match = LEFTOVER.fullmatch(path.name)
+        if match and (unit is None or match["shard"].rpartition("-")[0] == unit):
+            path.unlink(missing_ok=True)
+            found += 1
+    return found
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """What the system refuses becomes an error that names the file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        remedy = REMEDIES.get(error.errno or 0, "see to that")
+        raise RunError(
+            f"{path}: cannot be written ({error.strerror}); {remedy}, then run the same command again: "
+            "it goes on where it stopped"
+        ) from error
+
+
+def _hidden_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+        return
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+    with source.open("rb") as original, target.open("xb") as copy:
+        shutil.copyfileobj(original, copy, COPY_BYTES)
+        copy.flush()
+        os.fsync(copy.fileno())

@@ -1,0 +1,105 @@
+"""What all formats agree on: how ids are laid out, what comes in, and what a reader gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.engines import Bytes, Offsets
+from gristmill.formats.drafts import Draft
+from gristmill.pack.rows import Rows
+
+MAX_DOCUMENT_TOKENS = (1 << 29) - 256
+"""Four-byte ids of one document stay under 2^31 bytes: what llm.c seeks in and a Parquet page holds."""
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ids of a run look like; the same for all its shards."""
+
+    dtype: Literal["uint16", "uint32"]
+    sequence_length: int | None
+    """Of rows; absent: whole documents are written."""
+    tokenizer: str
+    """Its name, for people."""
+    eos_id: int | None
+    """Ends every document; absent: nothing does."""
+    adds_bos: bool
+    mask_first_token: bool = False
+    """Labels of the first token of each document are -100."""
+
+    @property
+    def id_type(self) -> np.dtype[Any]:
+        """As stored: little-endian everywhere."""
+        return np.dtype("<u2" if self.dtype == "uint16" else "<u4")
+
+
+@dataclass(frozen=True, eq=False)
+class Documents:
+    """Ids of whole documents, BOS and EOS included, and where they came from."""
+
+    ids: NDArray[Any]
+    offsets: Offsets
+    """Ids of document i are `ids[offsets[i]:offsets[i + 1]]`."""
+    source: str
+    """The file they were read from."""
+    positions: Offsets
+    """Of each: the byte its record begins at, or -1."""
+    names: tuple[Bytes, Offsets] | None = None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+class FormatWriter(Protocol):
+    """Writes one shard in one format; its files stay under hidden names."""
+
+    def add_documents(self, documents: Documents) -> None: ...
+
+    def add_rows(self, rows: Rows) -> None: ...
+
+    def finish(self) -> list[Draft]: ...
+
+
+class ShardView(Protocol):
+    """A shard on disk, read where it lies."""
+
+    @property
+    def num_items(self) -> int:
+        """Documents or rows."""
+        ...
+
+    def ids(self, item: int) -> NDArray[Any]:
+        """Ids of a document or row as they came from packing, padding included."""
+        ...
+
+    def borders(self, item: int) -> NDArray[np.int32] | None:
+        """Of a row: 0, then where each of its segments ends; absent where the format does not keep them."""
+        ...
+
+
+def cut_documents(documents: Documents, start: int, stop: int) -> Documents:
+    """Some of them, as views."""
+    names = documents.names
+    return Documents(
+        ids=documents.ids,
+        offsets=documents.offsets[start : stop + 1],
+        source=documents.source,
+        positions=documents.positions[start:stop],
+        names=None if names is None else (names[0], names[1][start : stop + 1]),
+    )
+
+
+def count_fitting(offsets: Offsets, start: int, *, max_tokens: int, max_items: int) -> int:
+    """How many items from `start` on have at most so many tokens together."""
+    stop = int(np.searchsorted(offsets, int(offsets[start]) + max_tokens, side="right")) - 1
+    return max(0, min(stop - start, max_items, len(offsets) - 1 - start))
+
+
+def with_suffix(stem: Path, suffix: str) -> Path:
+    """The file of a shard; its stem may hold dots."""
+    return stem.with_name(stem.name + suffix)

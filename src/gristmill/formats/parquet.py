@@ -1,0 +1,160 @@
+"""Parquet: a row a row, or a document a row; `datasets` and everything else reads it."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from gristmill.config import Column, WriteConfig
+from gristmill.errors import RunError
+from gristmill.formats import thrift
+from gristmill.formats.drafts import Draft
+from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
+from gristmill.formats.tables import (
+    DTYPES,
+    Batch,
+    Batches,
+    TableView,
+    check_table,
+    chosen_columns,
+    features_of,
+)
+from gristmill.pack.rows import Rows
+from gristmill.records import ShardRecord
+
+MAGIC = b"PAR1"
+CREATED_BY = b"gristmill"
+LIST, INT_8 = 3, 15
+"""Converted types."""
+OPTIONAL, REPEATED = 1, 2
+
+
+class ParquetWriter:
+    """Writes one file, a row group for each batch."""
+
+    def __init__(self, stem: Path, config: WriteConfig, layout: Layout, shelf: list[Draft]) -> None:
+        self._columns = chosen_columns(config, layout)
+        self._compression = config.compression
+        self._batches = Batches(self._columns, layout, id_type=layout.id_type)
+        self._groups: list[thrift.Value] = []
+        self._num_rows = 0
+        self._draft = Draft(with_suffix(stem, ".parquet"), shelf)
+        self._draft.write(MAGIC)
+
+    def add_documents(self, documents: Documents) -> None:
+        """A document a row."""
+        for batch in self._batches.add_documents(documents):
+            self._write(batch)
+
+    def add_rows(self, rows: Rows) -> None:
+        """Rows with their columns."""
+        for batch in self._batches.add_rows(rows):
+            self._write(batch)
+
+    def finish(self) -> list[Draft]:
+        """The file of a shard."""
+        if not self._batches.is_empty:
+            self._write(self._batches.take())
+        footer = _footer(self._columns, self._num_rows, self._groups)
+        self._draft.write(footer + struct.pack("<I", len(footer)) + MAGIC)
+        return [self._draft]
+
+    def _write(self, batch: Batch) -> None:
+        chunks = {name: write_chunk(self._draft, lists, self._compression) for name, lists in batch.items()}
+        num_rows = len(batch["input_ids"].offsets) - 1
+        self._groups.append(_row_group(chunks, num_rows, CODECS[self._compression]))
+        self._num_rows += num_rows
+
+
+def read(stem: Path, layout: Layout) -> TableView:
+    """The rows or documents of a shard."""
+    return _open(with_suffix(stem, ".parquet"), layout)[0]
+
+
+def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
+    """What is wrong with a shard."""
+    view, schema = _open(with_suffix(stem, ".parquet"), layout)
+    return check_table(view, schema, shard, layout)
+
+
+def _open(path: Path, layout: Layout) -> tuple[TableView, pa.Schema]:
+    try:
+        file = pq.ParquetFile(str(path), memory_map=True)
+        sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        starts = [0, *itertools.accumulate(sizes)]
+        return TableView(
+            path, layout, starts, lambda group: _read_group(file, group, path)
+        ), file.schema_arrow
+    except (pa.ArrowException, OSError) as error:
+        raise RunError(f"{path}: is no whole Parquet file ({' '.join(str(error).split())})") from error
+
+
+def _read_group(file: Any, group: int, path: Path) -> Any:
+    try:
+        return file.read_row_group(group, use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise RunError(
+            f"{path}: row group {group} cannot be read ({' '.join(str(error).split())})"
+        ) from error
+
+
+def _row_group(chunks: dict[Column, Chunk], num_rows: int, codec: int) -> thrift.Value:
+    return thrift.struct(
+        {
+            1: thrift.array([_column_chunk(name, chunk, codec) for name, chunk in chunks.items()]),
+            2: thrift.i64(sum(chunk.plain_bytes for chunk in chunks.values())),
+            3: thrift.i64(num_rows),
+        }
+    )
+
+
+def _column_chunk(name: Column, chunk: Chunk, codec: int) -> thrift.Value:
+    fields = {
+        1: thrift.i32(INT32),
+        2: thrift.array([thrift.i32(encoding) for encoding in chunk.encodings]),
+        3: thrift.array([thrift.text(part) for part in (name.encode(), b"list", b"element")]),
+        4: thrift.i32(codec),
+        5: thrift.i64(chunk.num_values),
+        6: thrift.i64(chunk.plain_bytes),
+        7: thrift.i64(chunk.stored_bytes),
+        9: thrift.i64(chunk.data_at),
+    }
+    if chunk.dictionary_at is not None:
+        fields[11] = thrift.i64(chunk.dictionary_at)
+    return thrift.struct({2: thrift.i64(0), 3: thrift.struct(fields)})
+
+
+def _footer(columns: tuple[Column, ...], num_rows: int, groups: list[thrift.Value]) -> bytes:
+    root = thrift.struct({4: thrift.text(b"schema"), 5: thrift.i32(len(columns))})
+    elements = [element for name in columns for element in _schema_elements(name)]
+    features = msgspec.json.encode({"info": {"features": features_of(columns)}})
+    pair = thrift.struct({1: thrift.text(b"huggingface"), 2: thrift.text(features)})
+    return thrift.struct(
+        {
+            1: thrift.i32(2),
+            2: thrift.array([root, *elements]),
+            3: thrift.i64(num_rows),
+            4: thrift.array(groups),
+            5: thrift.array([pair]),
+            6: thrift.text(CREATED_BY),
+        }
+    ).content
+
+
+def _schema_elements(name: Column) -> list[thrift.Value]:
+    """The three levels of a list, as the Parquet specification has them."""
+    outer = {3: OPTIONAL, 5: 1, 6: LIST}
+    middle = {3: REPEATED, 5: 1}
+    inner = {1: INT32, 3: OPTIONAL} | ({6: INT_8} if DTYPES[name] == "int8" else {})
+    named = ((name.encode(), outer), (b"list", middle), (b"element", inner))
+    return [
+        thrift.struct({4: thrift.text(text), **{key: thrift.i32(value) for key, value in fields.items()}})
+        for text, fields in named
+    ]

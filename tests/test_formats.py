@@ -1,0 +1,333 @@
+"""Every format reads back with the reader that trainers use, to the exact ids."""
+
+import csv
+import gzip
+import os
+
+import datasets
+import humanize
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from datatrove.utils.dataset import DatatroveFolderDataset
+from megatron.core.datasets.indexed_dataset import IndexedDataset
+from olmo_core.data import NumpyFSLDataset
+from olmo_core.data.utils import iter_document_indices
+
+from gristmill.config import WriteConfig
+from gristmill.errors import ConfigError, RunError
+from gristmill.formats import FORMATS, check_formats, check_shard, finish_run, read_shard
+from gristmill.formats.datatrove import human_count
+from made_shards import (
+    EOS,
+    PAYLOAD,
+    ROW_LENGTH,
+    TABLES,
+    files_of,
+    make_documents,
+    make_layout,
+    make_rows,
+    write_documents,
+    write_rows,
+)
+
+LENGTHS = (5, 1, 300, 17, 2, 64)
+WIDTHS = ("uint16", "uint32")
+SEGMENTS = [[8], [3, 5], [1, 1, 2], [8], [2, 6]]
+
+
+def stem(folder, name):
+    return folder / name / "shard-00012-000"
+
+
+def write_one(folder, dtype="uint16", formats=PAYLOAD, **layout):
+    documents = make_documents(LENGTHS, dtype)
+    layout = make_layout(dtype=dtype, **layout)
+    (shard,) = write_documents(folder, documents, formats=formats, layout=layout, dtype=dtype)
+    return documents, layout, shard
+
+
+@pytest.mark.parametrize("dtype", WIDTHS)
+def test_megatron_core_reads_each_document(tmp_path, dtype):
+    documents, _, _ = write_one(tmp_path, dtype)
+    read = IndexedDataset(str(stem(tmp_path, "megatron")), mmap=True)
+    assert len(read) == len(documents)
+    assert read.document_indices.tolist() == list(range(len(documents) + 1))
+    for got, want in zip((read[i] for i in range(len(read))), documents, strict=True):
+        assert got.tolist() == want.tolist()
+
+
+def test_nanogpt_takes_windows_of_the_documents_one_after_the_other(tmp_path):
+    documents, _, _ = write_one(tmp_path)
+    stream = np.memmap(f"{stem(tmp_path, 'nanogpt')}.bin", dtype=np.uint16, mode="r")
+    assert stream[3:67].astype(np.int64).tolist() == np.concatenate(documents)[3:67].tolist()
+    assert len(stream) == sum(LENGTHS)
+
+
+@pytest.mark.parametrize(("dtype", "magic", "version"), [("uint16", 20240520, 1), ("uint32", 20240801, 7)])
+def test_llmc_has_its_header_and_eot_before_each_document(tmp_path, dtype, magic, version):
+    documents, _, _ = write_one(tmp_path, dtype)
+    content = (tmp_path / "llmc" / "shard-00012-000.bin").read_bytes()
+    header = np.frombuffer(content, "<i4", count=256)
+    stream = np.frombuffer(content, dtype, offset=1024)
+    assert header[:3].tolist() == [magic, version, sum(LENGTHS)]
+    assert not header[3:].any()
+    assert stream.tolist() == np.concatenate([np.append(EOS, ids[:-1]) for ids in documents]).tolist()
+
+
+@pytest.mark.parametrize("changes", [{"adds_bos": True}, {"eos_id": None}])
+def test_llmc_keeps_documents_as_they_are_where_no_eos_can_be_moved(tmp_path, changes):
+    documents, layout, shard = write_one(tmp_path, **changes)
+    stream = np.fromfile(tmp_path / "llmc" / "shard-00012-000.bin", "<u2")[512:]
+    assert stream.tolist() == np.concatenate(documents).tolist()
+    assert read_shard(tmp_path, shard, "llmc", layout).ids(2).tolist() == documents[2].tolist()
+
+
+@pytest.mark.parametrize("dtype", WIDTHS)
+def test_olmo_core_cuts_fixed_sequences_of_the_documents(tmp_path, dtype):
+    documents, _, _ = write_one(tmp_path, dtype)
+    stream = np.concatenate(documents).tolist()
+    kind = np.uint16 if dtype == "uint16" else np.uint32
+    path = f"{stem(tmp_path, 'olmo')}.npy"
+    read = NumpyFSLDataset(
+        path, sequence_length=64, pad_token_id=0, eos_token_id=EOS, vocab_size=130_000, dtype=kind
+    )
+    assert len(read) == len(stream) // 64
+    assert [read[i]["input_ids"].tolist() for i in range(len(read))] == [
+        stream[at : at + 64] for at in range(0, len(stream) - 63, 64)
+    ]
+
+
+def test_olmo_core_reads_document_borders_from_the_csv(tmp_path):
+    names = (np.frombuffer(b'plaina\r\nb"c",d\n', np.uint8), np.array([0, 5, 6, 15, 15, 15, 15]))
+    documents = make_documents(LENGTHS)
+    write_documents(tmp_path, documents, formats=("olmo",), layout=make_layout(), names=names)
+    path = f"{stem(tmp_path, 'olmo')}.npy"
+    borders = list(iter_document_indices(path, use_array_if_local=False))
+    ends = np.cumsum(LENGTHS).tolist()
+    assert borders == list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def test_olmo_csv_names_id_file_and_place_on_one_line_each(tmp_path):
+    names = (np.frombuffer(b'plaina\r\nb"c",d\n', np.uint8), np.array([0, 5, 6, 15, 15, 15, 15]))
+    write_documents(tmp_path, make_documents(LENGTHS), formats=("olmo",), layout=make_layout(), names=names)
+    text = gzip.decompress((tmp_path / "olmo" / "shard-00012-000.csv.gz").read_bytes()).decode()
+    assert text.count("\r\n") == text.count("\n") == text.count("\r") == len(LENGTHS)
+    rows = list(csv.reader(text.splitlines()))
+    assert [row[2] for row in rows] == ["plain", "a", '  b"c",d ', "", "", ""]
+    assert {row[3] for row in rows} == {"in/some, file.jsonl"}
+    assert [row[4] for row in rows] == ["", "99", "199", "299", "399", "499"]
+
+
+@pytest.mark.parametrize("dtype", WIDTHS)
+def test_datatrove_reads_windows_and_positions(tmp_path, dtype):
+    documents, layout, _ = write_one(tmp_path, dtype)
+    stream = np.concatenate(documents).tolist()
+    places = np.concatenate([np.arange(n) for n in LENGTHS])
+    read = DatatroveFolderDataset(
+        str(tmp_path / "datatrove"), seq_len=49, token_size=layout.id_type.itemsize, return_positions=True
+    )
+    assert len(read) == len(stream) // 50
+    for i in range(len(read)):
+        window = read[i]
+        assert window["input_ids"].tolist() == stream[i * 50 : i * 50 + 50]
+        begins = np.flatnonzero(places[i * 50 : i * 50 + 50] == 0)
+        first = int(begins[0]) if len(begins) else 50
+        assert window["positions"].tolist()[first:] == places[i * 50 + first : i * 50 + 50].tolist()
+    content = (tmp_path / "datatrove" / "shard-00012-000.ds.metadata").read_text()
+    assert content == f"made|{layout.id_type.itemsize}\n389\n389 T"
+
+
+@pytest.mark.parametrize("number", [0, 7, 999, 1000, 1234, 9999, 99_950, 999_499, 999_501, 10**9 * 3, 10**13])
+def test_counts_for_people_are_those_of_humanize(number):
+    assert human_count(number) == humanize.metric(number, unit="T")
+
+
+@pytest.mark.parametrize("columns", [("input_ids", "cu_seqlens"), ("input_ids", "labels", "attention_mask")])
+def test_datasets_loads_arrow_rows_from_disk(tmp_path, columns):
+    rows, layout = make_rows(SEGMENTS), make_layout(sequence_length=ROW_LENGTH)
+    config = WriteConfig(format="arrow", columns=columns)
+    shards = write_rows(tmp_path, [rows], formats="arrow", layout=layout, columns=columns, rows_per_shard=2)
+    finish_run(tmp_path, "arrow", shards, config, layout)
+    read = datasets.load_from_disk(str(tmp_path / "arrow"))
+    assert read.column_names == list(columns)
+    assert read["input_ids"][:] == rows.ids.tolist()
+    if "labels" in columns:
+        assert read["labels"][2] == [*rows.ids[2][:4].tolist(), -100, -100, -100, -100]
+        assert read["attention_mask"][2] == [1, 1, 1, 1, 0, 0, 0, 0]
+    else:
+        assert read["cu_seqlens"][:] == [[0, 8], [0, 3, 8], [0, 1, 2, 4], [0, 8], [0, 2, 8]]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "snappy", "lz4"])
+def test_datasets_loads_parquet_rows(tmp_path, compression):
+    rows, layout = make_rows(SEGMENTS), make_layout(sequence_length=ROW_LENGTH)
+    columns = ("input_ids", "labels", "attention_mask", "position_ids", "cu_seqlens")
+    options = {"columns": columns, "rows_per_shard": 2, "compression": compression}
+    shards = write_rows(tmp_path, [rows], formats="parquet", layout=layout, **options)
+    read = datasets.load_dataset(
+        "parquet", data_dir=str(tmp_path / "parquet"), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert len(shards) == 3
+    assert read["input_ids"][:] == rows.ids.tolist()
+    assert read["position_ids"][2][:4] == [0, 0, 0, 1]
+    assert read["cu_seqlens"][:] == [[0, 8], [0, 3, 8], [0, 1, 2, 4], [0, 8], [0, 2, 8]]
+    assert read.with_format("torch")[0]["input_ids"].tolist() == rows.ids[0].tolist()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_hold_a_document_a_row(tmp_path, name):
+    documents, _, shard = write_one(tmp_path, formats=name)
+    read = datasets.Dataset.from_file if name == "arrow" else datasets.Dataset.from_parquet
+    path = str(tmp_path / name / f"shard-00012-000.{name}")
+    options = {} if name == "arrow" else {"cache_dir": str(tmp_path / "cache")}
+    table = read(path, **options)
+    assert table.column_names == ["input_ids"]
+    assert table["input_ids"][:] == [ids.tolist() for ids in documents]
+    assert (shard.num_documents, shard.num_rows, shard.num_tokens) == (6, 0, sum(LENGTHS))
+
+
+def test_parquet_files_are_plain_parquet_for_any_reader(tmp_path):
+    rows, layout = make_rows(SEGMENTS), make_layout(sequence_length=ROW_LENGTH)
+    write_rows(tmp_path, [rows], formats="parquet", layout=layout)
+    table = pq.read_table(f"{stem(tmp_path, 'parquet')}.parquet")
+    assert str(table.schema.field("input_ids").type.value_type) == "int32"
+    assert table["input_ids"].to_pylist() == rows.ids.tolist()
+
+
+@pytest.mark.parametrize("dtype", WIDTHS)
+@pytest.mark.parametrize("name", PAYLOAD + TABLES)
+def test_our_readers_give_the_documents_back(tmp_path, name, dtype):
+    documents, layout, shard = write_one(tmp_path, dtype, formats=name)
+    view = read_shard(tmp_path, shard, name, layout)
+    assert view.num_items == len(documents)
+    for i, ids in enumerate(documents):
+        assert view.ids(i).dtype == layout.id_type
+        assert view.ids(i).tolist() == ids.tolist()
+    assert view.ids(-1).tolist() == documents[-1].tolist()
+    assert view.borders(0) is None
+    assert check_shard(tmp_path, shard, name, layout) == []
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_our_readers_give_rows_and_borders_back(tmp_path, name):
+    rows, layout = make_rows(SEGMENTS), make_layout(sequence_length=ROW_LENGTH)
+    (shard,) = write_rows(tmp_path, [rows], formats=name, layout=layout)
+    view = read_shard(tmp_path, shard, name, layout)
+    assert [view.ids(i).tolist() for i in range(view.num_items)] == rows.ids.tolist()
+    assert view.borders(2).tolist() == [0, 1, 2, 4]
+    assert (shard.num_rows, shard.num_tokens, shard.num_padding) == (5, 36, 4)
+    assert check_shard(tmp_path, shard, name, layout) == []
+
+
+def test_formats_asked_for_together_share_one_file(tmp_path):
+    _, _, shard = write_one(tmp_path)
+    shared = [f"{stem(tmp_path, 'megatron')}.bin", f"{stem(tmp_path, 'nanogpt')}.bin"]
+    shared += [f"{stem(tmp_path, 'olmo')}.npy", f"{stem(tmp_path, 'datatrove')}.ds"]
+    assert len({os.stat(path).st_ino for path in shared}) == 1
+    assert {len(files) for files in shard.files.values()} == {2, 3}
+
+
+def test_every_format_alone_gives_the_files_it_gives_in_company(tmp_path):
+    write_one(tmp_path / "all")
+    for name in PAYLOAD:
+        write_one(tmp_path / "alone", formats=name)
+    assert files_of(tmp_path / "alone") == files_of(tmp_path / "all")
+
+
+@pytest.mark.parametrize("name", PAYLOAD + TABLES)
+def test_a_truncated_or_missing_file_is_found(tmp_path, name):
+    _, layout, shard = write_one(tmp_path, formats=name)
+    for suffix in FORMATS[name].suffixes:
+        path = stem(tmp_path, name).with_name(f"shard-00012-000{suffix}")
+        content = path.read_bytes()
+        path.write_bytes(content[:-1])
+        assert check_shard(tmp_path, shard, name, layout)
+        path.unlink()
+        assert "is missing" in check_shard(tmp_path, shard, name, layout)[0]
+        path.write_bytes(content)
+    assert check_shard(tmp_path, shard, name, layout) == []
+
+
+@pytest.mark.parametrize("name", PAYLOAD + TABLES)
+def test_a_doctored_count_is_found(tmp_path, name):
+    _, layout, shard = write_one(tmp_path, formats=name)
+    for field in ("num_documents", "num_tokens"):
+        wrong = msgspec.structs.replace(shard, **{field: getattr(shard, field) + 1})
+        assert check_shard(tmp_path, wrong, name, layout)
+
+
+STRUCTURE = {
+    "megatron": (".idx", range(42 + 20 * len(LENGTHS))),
+    "nanogpt": (".ends", range(8 * len(LENGTHS))),
+    "datatrove": (".ds.index", range(8 * len(LENGTHS))),
+    "llmc": (".bin", range(1024)),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURE)
+def test_any_flipped_byte_outside_the_ids_is_found_without_a_checksum(tmp_path, name):
+    _, layout, shard = write_one(tmp_path, formats=name)
+    suffix, places = STRUCTURE[name]
+    path = stem(tmp_path, name).with_name(f"shard-00012-000{suffix}")
+    content = path.read_bytes()
+    for place in places:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
+        assert check_shard(tmp_path, shard, name, layout), place
+    path.write_bytes(content)
+    assert check_shard(tmp_path, shard, name, layout) == []
+
+
+@pytest.mark.parametrize("name", PAYLOAD + TABLES)
+def test_damage_is_a_fault_or_an_error_and_never_a_crash(tmp_path, name):
+    _, layout, shard = write_one(tmp_path, formats=name)
+    random = np.random.default_rng(1)
+    for suffix in FORMATS[name].suffixes:
+        path = stem(tmp_path, name).with_name(f"shard-00012-000{suffix}")
+        content = np.fromfile(path, np.uint8)
+        for _ in range(30):
+            damaged = content.copy()
+            damaged[random.integers(0, len(content), 3)] ^= random.integers(1, 256, 3, dtype=np.uint8)
+            damaged.tofile(path)
+            assert isinstance(check_shard(tmp_path, shard, name, layout), list)
+            try:
+                view = read_shard(tmp_path, shard, name, layout)
+                for i in range(min(view.num_items, 10)):
+                    view.ids(i)
+            except RunError:
+                pass
+        content.tofile(path)
+
+
+@pytest.mark.parametrize("name", PAYLOAD)
+def test_rows_are_refused_by_formats_whose_readers_cut_windows(name):
+    with pytest.raises(ConfigError, match=r"pack\.mode documents, or write\.format parquet"):
+        check_formats(WriteConfig(format=name), make_layout(sequence_length=8))
+
+
+def test_nanogpt_refuses_wide_ids_unless_asked_for():
+    wide = make_layout(dtype="uint32")
+    with pytest.raises(ConfigError, match=r"write\.dtype uint32"):
+        check_formats(WriteConfig(format="nanogpt"), wide)
+    check_formats(WriteConfig(format="nanogpt", dtype="uint32"), wide)
+    check_formats(WriteConfig(format=("llmc", "megatron")), wide)
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [
+        ({"format": ()}, None),
+        ({"format": ("olmo", "olmo")}, None),
+        ({"format": "parquet", "columns": ("labels",)}, 8),
+        ({"format": "parquet", "columns": ("input_ids", "input_ids")}, 8),
+        ({"format": "arrow", "columns": ("input_ids", "labels")}, None),
+    ],
+)
+def test_contradictory_choices_are_refused(options, length):
+    with pytest.raises(ConfigError):
+        check_formats(WriteConfig(**options), make_layout(sequence_length=length))
+
+
+def test_default_columns_suit_documents_too():
+    check_formats(WriteConfig(format="parquet"), make_layout())
