@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from gristmill.config import WriteConfig
-from gristmill.formats.layout import Layout
+from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
 from gristmill.write import ShardWriter
@@ -19,11 +19,17 @@ ROW_LENGTH = 8
 
 def make_layout(**changes) -> Layout:
     values = {
-        "dtype": "uint16",
+        "mode": "documents",
         "sequence_length": None,
-        "tokenizer": "made",
+        "formats": (),
+        "dtype": "uint16",
+        "bos_id": None,
         "eos_id": EOS,
-        "adds_bos": False,
+        "pad_id": None,
+        "tokenizer": "made",
+        "fingerprint": "",
+        "vocab_size": EOS + 1,
+        "mask_first_token": False,
     }
     return Layout(**(values | changes))
 

@@ -76,7 +76,7 @@ def test_llmc_has_its_header_and_eot_before_each_document(tmp_path, dtype, magic
     assert stream.tolist() == np.concatenate([np.append(EOS, ids[:-1]) for ids in documents]).tolist()
 
 
-@pytest.mark.parametrize("changes", [{"adds_bos": True}, {"eos_id": None}])
+@pytest.mark.parametrize("changes", [{"bos_id": 1}, {"eos_id": None}])
 def test_llmc_keeps_documents_as_they_are_where_no_eos_can_be_moved(tmp_path, changes):
     documents, layout, shard = write_one(tmp_path, **changes)
     stream = np.fromfile(tmp_path / "llmc" / "shard-00012-000.bin", "<u2")[512:]

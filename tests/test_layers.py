@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 # Bottom first. A folder is one layer, whatever its files import from one another.
 LAYERS = (
     {"errors"},
-    {"config", "files", "records", "sample", "spec", "unicode_data", "_native"},
+    {"config", "files", "records", "sample", "spec", "stopwatch", "unicode_data", "_native"},
+    {"drafts", "job", "layout", "ledger"},
     {"pattern"},
     {"engines"},
     {"batch", "special_text"},
@@ -18,8 +19,9 @@ LAYERS = (
     {"engine_choice"},
     {"tokenizer"},
     {"read", "encode", "pack"},
-    {"formats"},
+    {"plan", "formats", "sidecars"},
     {"write"},
+    {"write_behind"},
     {"pipeline"},
     {"run"},
     {"report"},
@@ -29,6 +31,7 @@ LAYERS = (
     {"bench"},
     {"bench_report"},
     {"demo"},
+    {"cli_run"},
     {"cli"},
     {"__main__"},
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from gristmill.errors import InputError
@@ -43,46 +41,3 @@ def _open_beside(path: Path) -> tuple[int, str]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path}: cannot be written ({reason})") from error
-
-
-class PendingFile:
-    """A file being written under a temporary name, hashed as it grows; `commit` gives it its own."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._digest = hashlib.sha256()
-        self._num_bytes = 0
-        self._temporary: str | None = None
-        handle, self._temporary = _open_beside(path)
-        self._file = os.fdopen(handle, "wb", buffering=0)
-
-    def write(self, content: bytes | bytearray | memoryview) -> int:
-        """Add to the file."""
-        view = memoryview(content).cast("B")
-        self._digest.update(view)
-        self._num_bytes += len(view)
-        left = view
-        while left:
-            left = left[self._file.write(left) or 0 :]
-        return len(view)
-
-    def finish(self) -> tuple[int, str]:
-        """Bytes and SHA-256 of what is now safe on disk."""
-        os.fsync(self._file.fileno())
-        self._file.close()
-        return self._num_bytes, self._digest.hexdigest()
-
-    def commit(self) -> None:
-        """Let readers see it."""
-        assert self._temporary is not None
-        os.chmod(self._temporary, 0o644)
-        os.replace(self._temporary, self.path)
-        self._temporary = None
-
-    def abandon(self) -> None:
-        """Remove it, if it was not committed."""
-        self._file.close()
-        if self._temporary is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(self._temporary)
-            self._temporary = None

@@ -17,15 +17,17 @@ from gristmill.encode import encode_documents
 from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.files import write_whole
 from gristmill.ledger import check_balance
-from gristmill.pack import Packer, make_packer, take_rows
-from gristmill.pack.rows import Rows, Segments
+from gristmill.pack import Packer, make_packer
+from gristmill.pack.rows import Rows, Segments, take_rows
+from gristmill.pack.windows import split_segments
 from gristmill.plan import Plan, Unit
 from gristmill.read import Blocks, describe_file, read_slice
 from gristmill.records import Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Quarantined, Sidecars, read_segments
 from gristmill.stopwatch import Stopwatch
 from gristmill.tokenizer import Tokenizer
-from gristmill.write import ShardWriter, WriteBehind
+from gristmill.write import ShardWriter
+from gristmill.write_behind import WriteBehind
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Job:
     def with_blocks(self, block_bytes: int | None) -> Job:
         """The same job in smaller blocks, where a size is given."""
         return self if block_bytes is None else replace(self, blocks=self.blocks._replace(block_bytes=block_bytes))
+
+
+MAX_ROWS_BYTES = 16 << 20
+"""Of rows made at a time."""
 
 
 class Limit(NamedTuple):
@@ -159,6 +165,7 @@ class UnitOutput:
         self._writer = WriteBehind(writer) if job.write_behind else writer
         self._sidecars = Sidecars(job.folder, name)
         self._packer = _make_packer(job)
+        self._row_bytes = (job.plan.layout.sequence_length or 0) * job.plan.layout.id_type.itemsize
 
     def add(self, documents: DocumentBatch, tokens: TokenBatch, path: str, *, slice_index: int) -> None:
         """Take encoded documents and the bad ones beside them."""
@@ -257,16 +264,19 @@ class UnitOutput:
     def _write_documents(self, documents: DocumentBatch, tokens: TokenBatch, path: str) -> None:
         with self.watch("write"):
             self._writer.write_documents(
-                tokens.ids, tokens.offsets, documents.names, (path, documents.positions)
+                tokens.ids, tokens.offsets, source=path, positions=documents.positions, names=documents.names
             )
         self._counts["tokens_written"] += len(tokens.ids)
         self._counts["rows"] += len(tokens)
 
     def _pack(self, segments: Segments) -> None:
         assert self._packer is not None
-        with self.watch("pack"):
-            rows = self._packer.add(segments)
-        self._write_rows(rows)
+        # A block of tiny documents may become far more rows than it has bytes.
+        max_rows = max(1, MAX_ROWS_BYTES // self._row_bytes)
+        for part in split_segments(segments, self._job.config.pack, max_rows=max_rows):
+            with self.watch("pack"):
+                rows = self._packer.add(part)
+            self._write_rows(rows)
 
     def _finish_packing(self, packer: Packer, *, is_last: bool) -> None:
         with self.watch("pack"):

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.batch import BadDocument, DocumentBatch
+from gristmill.drafts import Draft
 from gristmill.engines import Offsets
-from gristmill.files import PendingFile
 from gristmill.pack.rows import Rows, Segments
 from gristmill.records import FileRecord
 
@@ -50,7 +50,8 @@ class Sidecars:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
-        self._files: dict[str, PendingFile] = {}
+        self._files: dict[str, Draft] = {}
+        self._shelf: list[Draft] = []
         self._num_rows = 0
         self._name_end = 0
 
@@ -107,30 +108,28 @@ class Sidecars:
 
     def finish(self) -> tuple[FileRecord, ...]:
         """All of it safe on disk, not yet under its names."""
-        records = []
-        for kind, file in sorted(self._files.items()):
-            num_bytes, digest = file.finish()
-            path = f"{FOLDER}/{self._name}.{kind}"
-            records.append(FileRecord(path=path, num_bytes=num_bytes, sha256=digest))
-        return tuple(records)
+        for file in self._shelf:
+            file.finish()
+        return tuple(file.record(self._folder) for _, file in sorted(self._files.items()))
 
     def commit(self) -> None:
         """Give every file its name."""
-        for file in self._files.values():
+        for file in self._shelf:
             file.commit()
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        for file in self._files.values():
-            file.abandon()
+        for file in self._shelf:
+            file.discard()
 
-    def _file(self, kind: str) -> PendingFile:
+    def _file(self, kind: str) -> Draft:
         if kind not in self._files:
-            self._files[kind] = PendingFile(self._folder / FOLDER / f"{self._name}.{kind}")
+            path = self._folder / FOLDER / f"{self._name}.{kind}"
+            self._files[kind] = Draft(path, self._shelf)
         return self._files[kind]
 
 
-def write_segments(file: PendingFile, segments: Segments) -> None:
+def write_segments(file: Draft, segments: Segments) -> None:
     """Four NumPy arrays, one after the other."""
     for array in (segments.ids, segments.offsets, segments.documents, segments.starts):
         np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)

@@ -17,15 +17,9 @@ from gristmill.config import WriteConfig
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import RunError
 from gristmill.formats import FORMATS, PayloadFormat, formats_of, llmc, stem_of
-from gristmill.formats.drafts import Draft, sync_folder
-from gristmill.formats.layout import (
-    MAX_DOCUMENT_TOKENS,
-    Documents,
-    FormatWriter,
-    Layout,
-    count_fitting,
-    cut_documents,
-)
+from gristmill.drafts import Draft, sync_folder
+from gristmill.formats.protocol import MAX_DOCUMENT_TOKENS, Documents, FormatWriter, count_fitting, cut_documents
+from gristmill.layout import Layout
 from gristmill.formats.payload import Payload
 from gristmill.pack.rows import Rows, slice_rows
 from gristmill.records import ShardRecord

@@ -14,8 +14,9 @@ from typing import Any
 from gristmill.config import OutputFormat, WriteConfig
 from gristmill.errors import ConfigError, RunError
 from gristmill.formats import datatrove, llmc, megatron, nanogpt, olmo
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import FormatWriter, Layout, ShardView
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import FormatWriter, ShardView
+from gristmill.layout import Layout
 from gristmill.formats.payload import Finish, Payload, SidecarWriter
 from gristmill.records import FileRecord, ShardRecord
 

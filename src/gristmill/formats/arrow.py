@@ -14,8 +14,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from gristmill.config import WriteConfig
 from gristmill.errors import RunError
 from gristmill.files import write_whole
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import Documents, with_suffix
+from gristmill.layout import Layout
 from gristmill.formats.tables import (
     DTYPES,
     Batches,

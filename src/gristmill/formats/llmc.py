@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import RunError
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import with_suffix
+from gristmill.layout import Layout
 from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.records import ShardRecord
 
@@ -70,7 +71,7 @@ def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
 
 
 def _is_moved(layout: Layout) -> bool:
-    return layout.eos_id is not None and not layout.adds_bos
+    return layout.eos_id is not None and layout.bos_id is None
 
 
 def _header(layout: Layout, num_tokens: int) -> bytes:

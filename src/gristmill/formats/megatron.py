@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import RunError
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import with_suffix
+from gristmill.layout import Layout
 from gristmill.formats.payload import BLOCK_ITEMS, Payload, PayloadView, check_documents, map_file
 from gristmill.records import ShardRecord
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import with_suffix
+from gristmill.layout import Layout
 from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.records import ShardRecord
 

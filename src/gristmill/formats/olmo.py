@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import RunError
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import Documents, with_suffix
+from gristmill.layout import Layout
 from gristmill.formats.payload import Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from gristmill.formats import thrift
-from gristmill.formats.drafts import Draft
+from gristmill.drafts import Draft
 from gristmill.formats.tables import Lists
 
 INT32 = 1

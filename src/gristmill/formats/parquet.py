@@ -14,8 +14,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from gristmill.config import Column, WriteConfig
 from gristmill.errors import RunError
 from gristmill.formats import thrift
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import Documents, with_suffix
+from gristmill.layout import Layout
 from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
 from gristmill.formats.tables import (
     DTYPES,

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.errors import RunError
-from gristmill.formats.drafts import Draft
-from gristmill.formats.layout import Documents, Layout, with_suffix
+from gristmill.drafts import Draft
+from gristmill.formats.protocol import Documents, with_suffix
+from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from gristmill.config import Column, WriteConfig
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
-from gristmill.formats.layout import Documents, Layout, count_fitting, cut_documents
+from gristmill.formats.protocol import Documents, count_fitting, cut_documents
+from gristmill.layout import Layout
 from gristmill.pack import columns
 from gristmill.pack.rows import Rows, slice_rows
 from gristmill.records import ShardRecord

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gristmill.files import PendingFile
+from gristmill.drafts import Draft
 from gristmill.plan import Plan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import QUARANTINE
@@ -17,9 +17,9 @@ from gristmill.sidecars import FOLDER, Quarantined
 
 def merge_quarantine(folder: Path, plan: Plan, records: Iterable[UnitRecord]) -> None:
     """Write `quarantine.jsonl`, where anything is in quarantine."""
-    file: PendingFile | None = None
+    file: Draft | None = None
     for entry in quarantined(folder, plan, records):
-        file = file or PendingFile(folder / QUARANTINE)
+        file = file or Draft(folder / QUARANTINE, [])
         file.write(msgspec.json.encode(entry) + b"\n")
     if file is None:
         (folder / QUARANTINE).unlink(missing_ok=True)

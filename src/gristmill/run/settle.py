@@ -8,7 +8,8 @@ import msgspec
 
 from gristmill.config import OutputFormat, PackMode, TokenizeConfig
 from gristmill.errors import ConfigError
-from gristmill.formats import PAYLOAD_FORMATS
+from gristmill.formats import FORMATS, PayloadFormat, formats_of
+from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile
 from gristmill.tokenizer import Tokenizer
@@ -31,6 +32,13 @@ class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     why_not_native: str | None
 
 
+def settle_sizes(config: TokenizeConfig) -> TokenizeConfig:
+    """The same job with its sizes as numbers, so that 1GB and 1000MB are one thing."""
+    shard_bytes = byte_size(config.write.shard_bytes, name="write.shard_bytes")
+    write = msgspec.structs.replace(config.write, shard_bytes=shard_bytes)
+    return msgspec.structs.replace(config, write=write)
+
+
 def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
     """The facts of a loaded tokenizer."""
     return TokenizerFacts(
@@ -47,7 +55,7 @@ def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
 
 def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
     """The layout of every shard, or what is missing to settle it."""
-    formats = output_formats(config)
+    formats = formats_of(config.write)
     mode = config.pack.mode or _default_mode(formats)
     eos_id = _end_id(config.encode.add_eos, config.encode.eos_id, facts.eos_id, "eos", facts)
     bos_id = _end_id(config.encode.add_bos, config.encode.bos_id, facts.bos_id, "bos", facts)
@@ -69,15 +77,6 @@ def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
         vocab_size=facts.vocab_size,
         mask_first_token=config.pack.mask_first_token,
     )
-
-
-def output_formats(config: TokenizeConfig) -> tuple[OutputFormat, ...]:
-    """The formats asked for, each once."""
-    asked = config.write.format
-    formats = (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
-    if not formats:
-        raise ConfigError("write.format is empty; name at least one format")
-    return formats
 
 
 def identity_of(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, ...]) -> dict[str, Any]:
@@ -114,7 +113,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
-    return "documents" if any(name in PAYLOAD_FORMATS for name in formats) else "concat"
+    return "documents" if any(isinstance(FORMATS[name], PayloadFormat) for name in formats) else "concat"
 
 
 def _end_id(is_added: bool, given: int | None, own: int | None, name: str, facts: TokenizerFacts) -> int | None:

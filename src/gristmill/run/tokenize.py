@@ -39,7 +39,7 @@ from gristmill.run.messages import Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.quarantine import merge_quarantine
-from gristmill.run.settle import TokenizerFacts, differences, identity_of, settle_layout
+from gristmill.run.settle import TokenizerFacts, differences, identity_of, settle_layout, settle_sizes
 from gristmill.sidecars import FOLDER
 
 BACKENDS = {"inline": InlineBackend, "local": LocalBackend}
@@ -67,6 +67,7 @@ def tokenize(
 
     The same call again takes up a run that was cut short, and answers at once where it was finished; `force`
     starts over. `on_progress` is called a few times a second."""
+    config = settle_sizes(config)
     folder = Path(config.write.output)
     with locked(folder):
         budget = settle_budget(config)
@@ -87,7 +88,7 @@ def _plan_or_resume(
 ) -> Plan:
     """The plan in the folder where it is this job's, else a new one."""
     layout = settle_layout(config, facts)
-    check_formats(config.write, config.pack, layout)
+    check_formats(config.write, layout)
     if force and (folder / PLAN).exists():
         start_over(folder)
     before = read_plan(folder)
@@ -261,7 +262,7 @@ def _finish(plan: Plan, folder: Path, records: dict[int, UnitRecord]) -> Manifes
     ledger = _balance(ordered)
     shards = tuple(shard for record in ordered for shard in record.shards)
     sidecars = tuple(file for record in ordered for file in record.sidecars if not file.path.endswith(".tail"))
-    extra = [file for name in plan.layout.formats for file in finish_run(folder, name, shards, plan.layout)]
+    extra = [file for name in plan.layout.formats for file in finish_run(folder, name, shards, plan.config.write, plan.layout)]
     named = {file.path for shard in shards for files in shard.files.values() for file in files}
     named |= {file.path for file in (*sidecars, *extra)}
     named |= {f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records}

@@ -1,41 +1,20 @@
-"""What all formats agree on: how ids are laid out, what comes in, and what a reader gives back."""
+"""What all formats agree on: what comes in, and what a reader gives back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engines import Bytes, Offsets
-from gristmill.formats.drafts import Draft
+from gristmill.drafts import Draft
 from gristmill.pack.rows import Rows
 
 MAX_DOCUMENT_TOKENS = (1 << 29) - 256
 """Four-byte ids of one document stay under 2^31 bytes: what llm.c seeks in and a Parquet page holds."""
-
-
-class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ids of a run look like; the same for all its shards."""
-
-    dtype: Literal["uint16", "uint32"]
-    sequence_length: int | None
-    """Of rows; absent: whole documents are written."""
-    tokenizer: str
-    """Its name, for people."""
-    eos_id: int | None
-    """Ends every document; absent: nothing does."""
-    adds_bos: bool
-    mask_first_token: bool = False
-    """Labels of the first token of each document are -100."""
-
-    @property
-    def id_type(self) -> np.dtype[Any]:
-        """As stored: little-endian everywhere."""
-        return np.dtype("<u2" if self.dtype == "uint16" else "<u4")
 
 
 @dataclass(frozen=True, eq=False)
