@@ -1,0 +1,102 @@
+"""Parquet -> documents: only the columns asked for, row group by row group, some rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+from gristmill.config import ReadConfig
+from gristmill.errors import BadFileError, GristmillError
+from gristmill.read.blocks import Batches, Blocks
+from gristmill.read.columns import Columns, find_columns, make_documents
+from gristmill.read.inputs import InputFile, Slice
+from gristmill.read.storage import describe_error, is_remote, open_input, read_start, unreadable
+
+MAGIC = b"PAR1"
+BUFFER_BYTES = 1 << 20
+"""Read at a time of each column; without a limit a column of a row group is read whole."""
+MAX_ROWS = 1 << 14
+"""At a time: a column of few values can be far larger than the footer says."""
+
+
+def read_parquet(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks) -> Batches:
+    """Documents of row groups; of one with a fault, those of the rows before it."""
+    with _open_parquet(file, memory_map=blocks.memory_map) as parquet:
+        columns = find_columns(parquet.schema_arrow, config)
+        num_records = 0
+        for group in range(part.start, min(part.stop, parquet.metadata.num_row_groups)):
+            for rows in _read_group(parquet, group, columns, blocks):
+                batch = make_documents(rows, columns, config, blocks, record=num_records)
+                num_records += batch.num_records
+                yield batch
+
+
+def row_group_sizes(file: InputFile) -> list[int]:
+    """Bytes of each row group, uncompressed, as the footer tells."""
+    with _open_parquet(file, memory_map=False) as parquet:
+        footer = parquet.metadata
+        return [footer.row_group(group).total_byte_size for group in range(footer.num_row_groups)]
+
+
+@contextmanager
+def _open_parquet(file: InputFile, *, memory_map: bool) -> Iterator[Any]:
+    try:
+        if not (head := read_start(file.path, len(MAGIC))):
+            raise BadFileError("empty_file", "the file holds no bytes")
+        source = open_input(file.path) if is_remote(file.path) else file.path
+    except GristmillError:
+        raise
+    except Exception as error:
+        raise unreadable(error) from error
+    try:
+        parquet = pq.ParquetFile(
+            source,
+            memory_map=memory_map,
+            buffer_size=BUFFER_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+    except Exception as error:
+        reason = "corrupt" if head == MAGIC else "not_parquet"
+        raise BadFileError(reason, describe_error(error)) from error
+    with parquet:
+        yield parquet
+
+
+def _read_group(parquet: Any, group: int, columns: Columns, blocks: Blocks) -> Iterator[Any]:
+    num_rows = 0
+    try:
+        for rows in _iterate(parquet, group, columns, _rows_at_a_time(parquet, group, columns, blocks)):
+            num_rows += len(rows)
+            yield rows
+    except Exception as fault:
+        # How far a fault is felt depends on the rows read at a time; one by one, on the file alone.
+        yield from _read_slowly(parquet, group, columns, skip=num_rows)
+        raise BadFileError("corrupt", f"row group {group}: {describe_error(fault)}") from fault
+
+
+def _read_slowly(parquet: Any, group: int, columns: Columns, *, skip: int) -> Iterator[Any]:
+    try:
+        for number, row in enumerate(_iterate(parquet, group, columns, 1)):
+            if number >= skip:
+                yield row
+    except Exception:
+        return
+
+
+def _iterate(parquet: Any, group: int, columns: Columns, num_rows: int) -> Iterator[Any]:
+    names = [".".join(path) for path in columns.paths()]
+    return iter(
+        parquet.iter_batches(batch_size=num_rows, row_groups=[group], columns=names, use_threads=False)
+    )
+
+
+def _rows_at_a_time(parquet: Any, group: int, columns: Columns, blocks: Blocks) -> int:
+    footer = parquet.metadata.row_group(group)
+    wanted = {".".join(path) for path in columns.paths()}
+    parts = [footer.column(index) for index in range(footer.num_columns)]
+    num_bytes = sum(part.total_uncompressed_size for part in parts if part.path_in_schema in wanted)
+    return int(max(1, min(MAX_ROWS, blocks.block_bytes * footer.num_rows // max(num_bytes, 1))))

@@ -1,0 +1,119 @@
+"""Where bytes come from: local files by plain system calls, everything else by fsspec.
+
+fsspec is an extra; this is the one module that imports it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from importlib import import_module
+from typing import Any, BinaryIO, cast
+
+from gristmill.errors import BadFileError, ConfigError, InputError, MissingPackageError
+
+REMOTE_READ_BYTES = 8 << 20
+"""Of one request to a store; larger ones hardly go faster."""
+VERSION_KEYS = (
+    "ETag",
+    "etag",
+    "e_tag",
+    "version_id",
+    "blob_id",
+    "md5Hash",
+    "Content-MD5",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "modified",
+    "created",
+)
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URL that fsspec opens."""
+    return "://" in path
+
+
+def local_path(path: str) -> str:
+    """The path of a file:// URL; any other path as it is."""
+    return path.removeprefix("file://") if path.startswith("file://") else path
+
+
+def open_store(url: str) -> tuple[Any, str]:
+    """The fsspec file system of a URL, and the path in it."""
+    if "::" in url:
+        raise ConfigError(f"{url}: chained URLs are not read; name the files themselves")
+    try:
+        fsspec: Any = import_module("fsspec")
+    except ImportError as error:
+        raise MissingPackageError(f"{url}: needs fsspec: pip install 'gristmill[remote]'") from error
+    try:
+        store, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise MissingPackageError(f"{url}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"{url}: {error}") from error
+    except Exception as error:  # a store's package raises what it likes, such as for missing credentials
+        raise InputError(f"{url}: {describe_error(error)}") from error
+    return store, path
+
+
+def open_input(path: str) -> BinaryIO:
+    """A file to read and seek in, without a buffer of its own where it is local."""
+    if not is_remote(path):
+        return cast(BinaryIO, io.FileIO(path))
+    store, name = open_store(path)
+    return cast(BinaryIO, store.open(name, "rb", block_size=REMOTE_READ_BYTES, cache_type="readahead"))
+
+
+def read_start(path: str, num_bytes: int) -> bytes:
+    """The first bytes of a file, without fetching more of it."""
+    if not is_remote(path):
+        with io.FileIO(path) as file:
+            return file.read(num_bytes) or b""
+    store, name = open_store(path)
+    return cast(bytes, store.cat_file(name, start=0, end=num_bytes))
+
+
+def seek_input(file: BinaryIO, position: int) -> None:
+    """Go to a position; a store that only streams is read up to it."""
+    try:
+        file.seek(position)
+    except (ValueError, OSError):
+        if file.tell():
+            raise
+        while position and (skipped := file.read(min(position, REMOTE_READ_BYTES))):
+            position -= len(skipped)
+
+
+def describe_file(path: str) -> tuple[int, str]:
+    """Size in bytes (0 where a store does not know it), and a version that changes when the file does."""
+    if is_remote(path):
+        store, name = open_store(path)
+        return describe_entry(store, store.info(name))
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path}: is no regular file; name a file, a folder or a pattern")
+    return status.st_size, str(status.st_mtime_ns)
+
+
+def describe_entry(store: Any, entry: dict[str, Any]) -> tuple[int, str]:
+    """Size and version from what a store lists of a file."""
+    version = next((str(entry[key]) for key in VERSION_KEYS if entry.get(key)), None)
+    return int(entry.get("size") or 0), version or str(store.ukey(entry["name"]))
+
+
+def unreadable(error: BaseException) -> BadFileError:
+    """The bad file that an error of the file system or of a store means."""
+    return BadFileError("unreadable", describe_error(error))
+
+
+def describe_error(error: BaseException) -> str:
+    """An error in one line; never empty."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())[:300] or type(error).__name__

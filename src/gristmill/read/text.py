@@ -1,0 +1,95 @@
+"""Plain text -> documents: a file, a line, or what lies between separators."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.batch import DocumentBatch
+from gristmill.config import ReadConfig
+from gristmill.engines import Bytes, Offsets
+from gristmill.read.blocks import Batches, Blocks, RecordBlock
+from gristmill.read.documents import NO_OFFSETS, check_documents, keep_documents, too_large
+from gristmill.read.inputs import InputFile, Slice
+from gristmill.read.lines import NEWLINE, line_blocks, record_ends, separated_blocks, whole_block
+
+IS_TEXT = np.array([byte not in b" \t\r\n" for byte in range(256)])
+CARRIAGE_RETURN = 13
+
+
+def read_text(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks) -> Batches:
+    """Documents of plain text; blank ones between separators or line ends are none."""
+    if config.document == "file":
+        yield _read_whole(file, blocks)
+        return
+    separator = NEWLINE if config.document == "line" else config.separator.encode()
+    is_lines = config.document == "line"
+    found = (
+        line_blocks(file, part, blocks) if is_lines else separated_blocks(file, blocks, separator=separator)
+    )
+    num_records = 0
+    for block in found:
+        if block.kind == "rest":
+            continue
+        if block.kind == "too_large":
+            batch = too_large(block, num_records, blocks)
+        else:
+            batch = _split_block(block, separator, num_records, blocks)
+        num_records += batch.num_records
+        yield batch
+
+
+def _read_whole(file: InputFile, blocks: Blocks) -> DocumentBatch:
+    block = whole_block(file, blocks)
+    if block.kind == "too_large":
+        return too_large(block, 0, blocks)
+    batch = DocumentBatch(
+        text=block.content,
+        offsets=np.array([0, len(block.content)]),
+        records=np.zeros(1, np.int64),
+        positions=np.array([block.position]),
+        num_records=1,
+        num_bytes=len(block.content),
+    )
+    return check_documents(batch, blocks)
+
+
+def _split_block(block: RecordBlock, separator: bytes, record: int, blocks: Blocks) -> DocumentBatch:
+    content = block.content
+    ends = record_ends(content, separator)
+    starts = np.concatenate([NO_OFFSETS, ends[:-1]])
+    stops = ends - len(separator)
+    if content[-len(separator) :].tobytes() != separator:
+        stops[-1] = len(content)
+    if separator == NEWLINE:
+        stops -= (stops > starts) & (content[stops - 1] == CARRIAGE_RETURN)
+    text, offsets = _gather(content, starts, stops)
+    is_text = _find_text(text, offsets)
+    if not is_text.all():
+        text, offsets = keep_documents(text, offsets, is_text)
+    batch = DocumentBatch(
+        text=text,
+        offsets=offsets,
+        records=record + np.flatnonzero(is_text),
+        positions=block.position + starts[is_text],
+        num_records=len(ends),
+        num_bytes=len(content),
+    )
+    return check_documents(batch, blocks)
+
+
+def _gather(content: Bytes, starts: Offsets, stops: Offsets) -> tuple[Bytes, Offsets]:
+    """What lies between starts and stops, moved together."""
+    lengths = np.empty(2 * len(starts), np.int64)
+    lengths[0::2] = stops - starts
+    lengths[1::2] = np.append(starts[1:], len(content)) - stops
+    is_kept = np.repeat(np.arange(len(lengths)) % 2 == 0, lengths)
+    return content[is_kept], np.concatenate([NO_OFFSETS, np.cumsum(lengths[0::2])])
+
+
+def _find_text(text: Bytes, offsets: Offsets) -> NDArray[np.bool_]:
+    """Of each document, whether there is more in it than blanks."""
+    is_text = np.diff(offsets) > 0
+    if is_text.any():
+        is_text[is_text] = np.logical_or.reduceat(IS_TEXT[text], offsets[:-1][is_text])
+    return is_text
