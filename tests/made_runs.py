@@ -15,7 +15,10 @@ NOT_OUTPUT = {"events.jsonl", "config.yaml", "plan.json", ".lock"}
 
 
 def write_jsonl(path: Path, documents, **fields) -> Path:
-    lines = [json.dumps({"text": text, "id": f"doc-{i}"} | fields, ensure_ascii=False) for i, text in enumerate(documents)]
+    lines = [
+        json.dumps({"text": text, "id": f"doc-{i}"} | fields, ensure_ascii=False)
+        for i, text in enumerate(documents)
+    ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 

@@ -146,7 +146,9 @@ def test_a_unit_that_kills_every_worker_is_given_up_and_the_rest_goes_on(tokeniz
         patch.syspath_prepend(tmp_path / "site")
         result = run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
     plan = read_plan(tmp_path / "out")
-    poisoned = {u.index for u in plan.units if any(plan.files[s.file].path.endswith("part-1.jsonl") for s in u.slices)}
+    poisoned = {
+        u.index for u in plan.units if any(plan.files[s.file].path.endswith("part-1.jsonl") for s in u.slices)
+    }
     assert set(result.failed) == poisoned
     assert all("signal 9" in why for why in result.failed.values())
     assert result.manifest is None

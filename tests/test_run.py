@@ -55,7 +55,9 @@ def test_every_document_comes_out_in_order_with_eos(tokenizer, corpus, tmp_path)
     ],
     ids=["documents", "concat", "best_fit", "pad"],
 )
-def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(tokenizer, corpus, tmp_path, options):
+def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(
+    tokenizer, corpus, tmp_path, options
+):
     folder, _ = corpus
     run(tokenizer, folder, tmp_path / "inline", **options)
     expected = output_bytes(tmp_path / "inline")

@@ -15,8 +15,8 @@ from typing import get_args
 import msgspec
 
 from gristmill.batch import Errors
-from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
 from gristmill.cli_run import add_tokenize
+from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
 from gristmill.tokenizer import Tokenizer, load_tokenizer

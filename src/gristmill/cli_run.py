@@ -23,29 +23,62 @@ from gristmill.errors import ConfigError
 from gristmill.job import SECTIONS, make_job, parse_override, read_job_file
 
 OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "--format": ("write", "format", {"help": f"one or several, by comma: {', '.join(get_args(OutputFormat))}"}),
+    "--format": (
+        "write",
+        "format",
+        {"help": f"one or several, by comma: {', '.join(get_args(OutputFormat))}"},
+    ),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
-    "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "tokens of a row"}),
+    "--sequence-length": (
+        "pack",
+        "sequence_length",
+        {"type": int, "metavar": "N", "help": "tokens of a row"},
+    ),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
-    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "field of the text, such as doc.body.text"}),
+    "--text-field": (
+        "read",
+        "text_field",
+        {"metavar": "PATH", "help": "field of the text, such as doc.body.text"},
+    ),
     "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
-    "--preset": ("run", "preset", {"choices": get_args(Preset), "help": "streaming: one process, under 500 MB; "
-                 "ultra: all cores; extreme: also mapped input, read-ahead, write-behind"}),
-    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": "local: worker processes; inline: none"}),
+    "--preset": (
+        "run",
+        "preset",
+        {
+            "choices": get_args(Preset),
+            "help": "streaming: one process, under 500 MB; "
+            "ultra: all cores; extreme: also mapped input, read-ahead, write-behind",
+        },
+    ),
+    "--backend": (
+        "run",
+        "backend",
+        {"choices": get_args(Backend), "help": "local: worker processes; inline: none"},
+    ),
     "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "worker processes"}),
-    "--memory": ("run", "memory", {"metavar": "SIZE", "help": "budget of all processes together, such as 2GB"}),
+    "--memory": (
+        "run",
+        "memory",
+        {"metavar": "SIZE", "help": "budget of all processes together, such as 2GB"},
+    ),
     "--max-rows": ("run", "max_rows", {"type": int, "metavar": "N", "help": "stop after so many rows"}),
-    "--max-tokens": ("run", "max_tokens", {"type": int, "metavar": "N", "help": "stop before more tokens than this"}),
+    "--max-tokens": (
+        "run",
+        "max_tokens",
+        {"type": int, "metavar": "N", "help": "stop before more tokens than this"},
+    ),
     "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
-    "--encoding": ("tokenizer", "encoding", {"metavar": "NAME", "help": "of a rank file, such as cl100k_base"}),
+    "--encoding": (
+        "tokenizer",
+        "encoding",
+        {"metavar": "NAME", "help": "of a rank file, such as cl100k_base"},
+    ),
     "--pattern": ("tokenizer", "pattern", {"metavar": "REGEX", "help": "of a rank file without an encoding"}),
 }
 """Flags that set an option: its section, its name, and how it is read. The other options are set as
 section.key=value."""
 
-EVERY_OPTION = "\n".join(
-    f"  {name}: {', '.join(kind.__struct_fields__)}" for name, kind in SECTIONS.items()
-)
+EVERY_OPTION = "\n".join(f"  {name}: {', '.join(kind.__struct_fields__)}" for name, kind in SECTIONS.items())
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +91,9 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-t", "--tokenizer", help="file, folder or hub name")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="the run folder")
-    parser.add_argument("-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win")
+    parser.add_argument(
+        "-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win"
+    )
     for flag, (_section, _key, how) in OPTIONS.items():
         parser.add_argument(flag, default=None, dest=flag, **how)
 
@@ -93,7 +128,9 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="start over where the folder holds a run")
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.epilog = f"{parser.epilog}\n\nevery option, as section.key=value or in the YAML file:\n{EVERY_OPTION}"
+    parser.epilog = (
+        f"{parser.epilog}\n\nevery option, as section.key=value or in the YAML file:\n{EVERY_OPTION}"
+    )
     parser.set_defaults(run=run_tokenize_command)
 
 

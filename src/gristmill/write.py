@@ -14,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.config import WriteConfig
+from gristmill.drafts import Draft, sync_folder
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import RunError
 from gristmill.formats import FORMATS, PayloadFormat, formats_of, llmc, stem_of
-from gristmill.drafts import Draft, sync_folder
-from gristmill.formats.protocol import MAX_DOCUMENT_TOKENS, Documents, FormatWriter, count_fitting, cut_documents
-from gristmill.layout import Layout
 from gristmill.formats.payload import Payload
+from gristmill.formats.protocol import (
+    MAX_DOCUMENT_TOKENS,
+    Documents,
+    FormatWriter,
+    count_fitting,
+    cut_documents,
+)
+from gristmill.layout import Layout
 from gristmill.pack.rows import Rows, slice_rows
 from gristmill.records import ShardRecord
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from gristmill.config import OutputFormat, WriteConfig
+from gristmill.drafts import Draft
 from gristmill.errors import ConfigError, RunError
 from gristmill.formats import datatrove, llmc, megatron, nanogpt, olmo
-from gristmill.drafts import Draft
+from gristmill.formats.payload import Finish, Payload, SidecarWriter
 from gristmill.formats.protocol import FormatWriter, ShardView
 from gristmill.layout import Layout
-from gristmill.formats.payload import Finish, Payload, SidecarWriter
 from gristmill.records import FileRecord, ShardRecord
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from gristmill.config import WriteConfig
+from gristmill.drafts import Draft
 from gristmill.errors import RunError
 from gristmill.files import write_whole
-from gristmill.drafts import Draft
 from gristmill.formats.protocol import Documents, with_suffix
-from gristmill.layout import Layout
 from gristmill.formats.tables import (
     DTYPES,
     Batches,
@@ -27,6 +26,7 @@ from gristmill.formats.tables import (
     schema_of,
     to_arrow,
 )
+from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import FileRecord, ShardRecord
 

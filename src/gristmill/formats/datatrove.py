@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gristmill.errors import RunError
 from gristmill.drafts import Draft
+from gristmill.errors import RunError
+from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
-from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.records import ShardRecord
 
 SUFFIXES = (".ds", ".ds.index", ".ds.metadata")

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import RunError
 from gristmill.drafts import Draft
+from gristmill.errors import RunError
+from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
-from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.records import ShardRecord
 
 HEADER_ITEMS = 256

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import RunError
 from gristmill.drafts import Draft
+from gristmill.errors import RunError
+from gristmill.formats.payload import BLOCK_ITEMS, Payload, PayloadView, check_documents, map_file
 from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
-from gristmill.formats.payload import BLOCK_ITEMS, Payload, PayloadView, check_documents, map_file
 from gristmill.records import ShardRecord
 
 MAGIC = b"MMIDIDX\0\0"

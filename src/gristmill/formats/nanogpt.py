@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gristmill.drafts import Draft
+from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
-from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.records import ShardRecord
 
 SUFFIXES = (".bin", ".ends")

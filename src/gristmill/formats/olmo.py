@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.drafts import Draft
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import RunError
-from gristmill.drafts import Draft
+from gristmill.formats.payload import Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.formats.protocol import Documents, with_suffix
 from gristmill.layout import Layout
-from gristmill.formats.payload import Payload, PayloadView, check_documents, map_file, view_by_ends
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
 

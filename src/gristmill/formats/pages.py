@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from gristmill.formats import thrift
 from gristmill.drafts import Draft
+from gristmill.formats import thrift
 from gristmill.formats.tables import Lists
 
 INT32 = 1

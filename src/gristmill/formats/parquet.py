@@ -12,12 +12,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from gristmill.config import Column, WriteConfig
+from gristmill.drafts import Draft
 from gristmill.errors import RunError
 from gristmill.formats import thrift
-from gristmill.drafts import Draft
-from gristmill.formats.protocol import Documents, with_suffix
-from gristmill.layout import Layout
 from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
+from gristmill.formats.protocol import Documents, with_suffix
 from gristmill.formats.tables import (
     DTYPES,
     Batch,
@@ -27,6 +26,7 @@ from gristmill.formats.tables import (
     chosen_columns,
     features_of,
 )
+from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.errors import RunError
 from gristmill.drafts import Draft
+from gristmill.errors import RunError
 from gristmill.formats.protocol import Documents, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows

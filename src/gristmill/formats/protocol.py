@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engines import Bytes, Offsets
 from gristmill.drafts import Draft
+from gristmill.engines import Bytes, Offsets
 from gristmill.pack.rows import Rows
 
 MAX_DOCUMENT_TOKENS = (1 << 29) - 256

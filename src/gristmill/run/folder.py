@@ -63,7 +63,9 @@ def require_manifest(folder: Path) -> Manifest:
     """The manifest of a finished run."""
     manifest = read_manifest(folder)
     if manifest is None:
-        state = "its run is not finished; run the same command again" if (folder / PLAN).exists() else "no run"
+        state = (
+            "its run is not finished; run the same command again" if (folder / PLAN).exists() else "no run"
+        )
         raise RunError(f"{folder}: has no {MANIFEST} ({state})")
     return manifest
 

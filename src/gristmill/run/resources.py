@@ -59,8 +59,9 @@ def _cpu_quota() -> int | None:
         if text and not text.startswith("max"):
             quota, period = map(int, text.split())
             return max(1, -(-quota // period))
-    quota_v1, period_v1 = _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")), _read(
-        Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+    quota_v1, period_v1 = (
+        _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")),
+        _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
     )
     if quota_v1 and period_v1 and int(quota_v1) > 0:
         return max(1, -(-int(quota_v1) // int(period_v1)))

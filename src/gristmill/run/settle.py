@@ -116,7 +116,9 @@ def _default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
     return "documents" if any(isinstance(FORMATS[name], PayloadFormat) for name in formats) else "concat"
 
 
-def _end_id(is_added: bool, given: int | None, own: int | None, name: str, facts: TokenizerFacts) -> int | None:
+def _end_id(
+    is_added: bool, given: int | None, own: int | None, name: str, facts: TokenizerFacts
+) -> int | None:
     if not is_added:
         return None
     id_ = own if given is None else given

@@ -169,7 +169,9 @@ class _Work:
     def do_units(self, pending: list[int]) -> None:
         """Every unit that is not done, or as many as the limit needs."""
         last = self._last_needed()
-        outcomes = self._backend.run([Task(unit) for unit in pending if last is None or unit < last], self._progress)
+        outcomes = self._backend.run(
+            [Task(unit) for unit in pending if last is None or unit < last], self._progress
+        )
         for outcome in outcomes:
             self._take(outcome)
             last = self._last_needed() if self._has_limit else None
@@ -230,7 +232,11 @@ def _left(limit: Limit, records: Iterable[UnitRecord]) -> Limit:
     for record in records:
         ledger = record.ledger
         rows = None if rows is None else rows - ledger.rows
-        tokens = None if tokens is None else tokens - ledger.tokens_written - ledger.tokens_repeated - ledger.padding
+        tokens = (
+            None
+            if tokens is None
+            else tokens - ledger.tokens_written - ledger.tokens_repeated - ledger.padding
+        )
     return Limit(rows, tokens)
 
 
@@ -261,8 +267,14 @@ def _finish(plan: Plan, folder: Path, records: dict[int, UnitRecord]) -> Manifes
     _check_bad_fraction(ordered, plan, is_end=True)
     ledger = _balance(ordered)
     shards = tuple(shard for record in ordered for shard in record.shards)
-    sidecars = tuple(file for record in ordered for file in record.sidecars if not file.path.endswith(".tail"))
-    extra = [file for name in plan.layout.formats for file in finish_run(folder, name, shards, plan.config.write, plan.layout)]
+    sidecars = tuple(
+        file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")
+    )
+    extra = [
+        file
+        for name in plan.layout.formats
+        for file in finish_run(folder, name, shards, plan.config.write, plan.layout)
+    ]
     named = {file.path for shard in shards for files in shard.files.values() for file in files}
     named |= {file.path for file in (*sidecars, *extra)}
     named |= {f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records}
