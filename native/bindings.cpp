@@ -394,7 +394,7 @@ template <typename Id>
 nb::tuple lay_out_as(const Array<uint32_t>& ids, const Offsets& offsets, int64_t bos, int64_t eos) {
     size_t num_documents = check_offsets(offsets, ids.size());
     auto num_ids = static_cast<size_t>(offsets.data()[num_documents] - offsets.data()[0]);
-    size_t size = num_ids + num_documents * ((bos != kNoId) + (eos != kNoId));
+    size_t size = num_ids + num_documents * ((bos != kNone) + (eos != kNone));
     NewArray<Id> out(size);
     NewArray<int64_t> out_offsets(num_documents + 1);
     bool is_fitting;
@@ -407,7 +407,7 @@ nb::tuple lay_out_as(const Array<uint32_t>& ids, const Offsets& offsets, int64_t
 }
 
 nb::tuple lay_out_width(Array<uint32_t> ids, Offsets offsets, int64_t bos, int64_t eos, int width) {
-    if (bos < kNoId || eos < kNoId || bos > UINT32_MAX || eos > UINT32_MAX) {
+    if (bos < kNone || eos < kNone || bos > UINT32_MAX || eos > UINT32_MAX) {
         throw nb::value_error("bos and eos are ids, or -1 for none");
     }
     if (width == 2) return lay_out_as<uint16_t>(ids, offsets, bos, eos);

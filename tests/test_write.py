@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gristmill.config import WriteConfig
 from gristmill.drafts import remove_leftovers
 from gristmill.errors import RunError
-from gristmill.formats import check_shard, drafts, read_shard, tables
+from gristmill import drafts
+from gristmill.formats import check_shard, read_shard, tables
 from gristmill.pack.rows import slice_rows
 from gristmill.write import ShardWriter, max_shard_tokens
 from made_shards import (

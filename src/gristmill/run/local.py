@@ -69,15 +69,21 @@ class LocalBackend:
         """Outcomes of tasks, as they come; tasks are started in order."""
         waiting = deque(tasks)
         attempts: Counter[int] = Counter()
-        while waiting or any(worker.task for worker in self._workers):
-            for worker in self._workers:
-                if worker.task is None and waiting:
-                    self._assign(worker, waiting.popleft(), attempts, progress)
-            for worker in self._ready(POLL_S):
-                for message in worker.receive():
-                    yield from self._hear(worker, message, waiting, attempts, progress)
-            self._watch_memory(progress)
-            progress.tick()
+        if tasks and not self._workers:
+            self._start()
+        try:
+            while waiting or any(worker.task for worker in self._workers):
+                for worker in self._workers:
+                    if worker.task is None and waiting:
+                        self._assign(worker, waiting.popleft(), attempts, progress)
+                for worker in self._ready(POLL_S):
+                    for message in worker.receive():
+                        yield from self._hear(worker, message, waiting, attempts, progress)
+                self._watch_memory(progress)
+                progress.tick()
+        finally:  # the caller may have enough before all is done
+            for worker in [worker for worker in self._workers if worker.task]:
+                self._end(worker)
 
     def close(self) -> None:
         """End every worker, whatever it is doing; what it had not committed is as if it had never been."""

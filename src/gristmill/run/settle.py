@@ -95,8 +95,10 @@ def identity_of(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, 
         "run.max_rows": config.run.max_rows,
         "run.max_tokens": config.run.max_tokens,
     }
-    files_seen = {file.path: f"{file.num_bytes} bytes, version {file.version}" for file in files}
-    return identity | {f"input {path}": seen for path, seen in files_seen.items()}
+    for file in files:
+        identity[f"input {file.path}"] = f"{file.num_bytes} bytes, version {file.version}"
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))  # as it is read back
+    return plain
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

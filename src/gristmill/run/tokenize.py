@@ -254,7 +254,7 @@ def _check_bad_fraction(records: Iterable[UnitRecord], plan: Plan, *, is_end: bo
             f"{bad} of {total.documents_read} documents are bad ({reasons}), more than run.max_bad_fraction "
             f"{allowed} allows; see the quarantine files in {plan.config.write.output}/{FOLDER}"
         )
-    if is_end and total.documents_encoded == 0:
+    if is_end and total.documents_encoded == 0 and not total.documents_dropped.get("limit"):
         raise RunError(
             f"no document could be encoded (documents: {reasons or 'none'}; files: {files or 'none bad'}); "
             f"see the quarantine files in {plan.config.write.output}/{FOLDER}, and read.text_field"
