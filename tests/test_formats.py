@@ -3,6 +3,7 @@
 import csv
 import gzip
 import os
+from typing import ClassVar
 
 import datasets
 import humanize
@@ -14,7 +15,9 @@ import pytest
 from datatrove.utils.dataset import DatatroveFolderDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.indexed_dataset import IndexedDataset
+from megatron.core.datasets.utils import Split
 from olmo_core.data import NumpyFSLDataset
 from olmo_core.data.utils import iter_document_indices
 
@@ -59,6 +62,39 @@ def test_megatron_core_reads_each_document(tmp_path, dtype):
     assert read.document_indices.tolist() == list(range(len(documents) + 1))
     for got, want in zip((read[i] for i in range(len(read))), documents, strict=True):
         assert got.tolist() == want.tolist()
+
+
+class MegatronTokenizer:
+    eod = EOS
+    pad = 0
+    vocab_size = 50257
+    unique_identifiers: ClassVar[dict[str, str]] = {"name": "made"}
+    special_tokens_dict: ClassVar[dict[str, int]] = {}
+
+
+def test_megatron_core_cuts_samples_of_the_documents_it_shuffled(tmp_path):
+    documents, _, _ = write_one(tmp_path)
+    config = GPTDatasetConfig(
+        random_seed=1,
+        sequence_length=32,
+        blend=None,
+        split="1,0,0",
+        path_to_cache=str(tmp_path / "cache"),
+        tokenizer=MegatronTokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    path = str(stem(tmp_path, "megatron"))
+    every = np.arange(len(documents), dtype=np.int32)
+    read = GPTDataset(IndexedDataset(path, mmap=True), path, every, None, Split.train, config)
+    stream = np.concatenate([documents[i] for i in read.document_index])
+    assert len(read) == (len(stream) - 1) // 32
+    for i, place in enumerate(read.shuffle_index.tolist()):
+        window = stream[place * 32 : place * 32 + 33].tolist()
+        assert read[i]["tokens"].tolist() == window[:-1]
+        assert read[i]["labels"].tolist() == window[1:]
 
 
 def test_nanogpt_takes_windows_of_the_documents_one_after_the_other(tmp_path):
