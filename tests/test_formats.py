@@ -3,21 +3,27 @@
 import csv
 import gzip
 import os
+from typing import ClassVar
 
 import datasets
 import humanize
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datatrove.utils.dataset import DatatroveFolderDataset
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 from megatron.core.datasets.indexed_dataset import IndexedDataset
+from megatron.core.datasets.utils import Split
 from olmo_core.data import NumpyFSLDataset
 from olmo_core.data.utils import iter_document_indices
 
 from gristmill.config import WriteConfig
 from gristmill.errors import ConfigError, RunError
-from gristmill.formats import FORMATS, check_formats, check_shard, finish_run, read_shard
+from gristmill.formats import FORMATS, check_formats, check_shard, finish_run, read_shard, tables
 from gristmill.formats.datatrove import human_count
 from made_shards import (
     EOS,
@@ -56,6 +62,39 @@ def test_megatron_core_reads_each_document(tmp_path, dtype):
     assert read.document_indices.tolist() == list(range(len(documents) + 1))
     for got, want in zip((read[i] for i in range(len(read))), documents, strict=True):
         assert got.tolist() == want.tolist()
+
+
+class MegatronTokenizer:
+    eod = EOS
+    pad = 0
+    vocab_size = 50257
+    unique_identifiers: ClassVar[dict[str, str]] = {"name": "made"}
+    special_tokens_dict: ClassVar[dict[str, int]] = {}
+
+
+def test_megatron_core_cuts_samples_of_the_documents_it_shuffled(tmp_path):
+    documents, _, _ = write_one(tmp_path)
+    config = GPTDatasetConfig(
+        random_seed=1,
+        sequence_length=32,
+        blend=None,
+        split="1,0,0",
+        path_to_cache=str(tmp_path / "cache"),
+        tokenizer=MegatronTokenizer(),
+        reset_position_ids=False,
+        reset_attention_mask=False,
+        eod_mask_loss=False,
+        create_attention_mask=False,
+    )
+    path = str(stem(tmp_path, "megatron"))
+    every = np.arange(len(documents), dtype=np.int32)
+    read = GPTDataset(IndexedDataset(path, mmap=True), path, every, None, Split.train, config)
+    stream = np.concatenate([documents[i] for i in read.document_index])
+    assert len(read) == (len(stream) - 1) // 32
+    for i, place in enumerate(read.shuffle_index.tolist()):
+        window = stream[place * 32 : place * 32 + 33].tolist()
+        assert read[i]["tokens"].tolist() == window[:-1]
+        assert read[i]["labels"].tolist() == window[1:]
 
 
 def test_nanogpt_takes_windows_of_the_documents_one_after_the_other(tmp_path):
@@ -188,6 +227,70 @@ def test_tables_hold_a_document_a_row(tmp_path, name):
     assert (shard.num_documents, shard.num_rows, shard.num_tokens) == (6, 0, sum(LENGTHS))
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    counts=st.lists(st.sampled_from([[8], [1], [3, 5], [2, 2, 2]]), min_size=1, max_size=40),
+    dtype=st.sampled_from(WIDTHS),
+    compression=st.sampled_from(["none", "zstd", "snappy", "lz4"]),
+    largest=st.sampled_from([1, 5, 60_000]),
+)
+def test_parquet_pages_hold_what_pyarrow_would_write(tmp_path_factory, counts, dtype, compression, largest):
+    folder = tmp_path_factory.mktemp("parquet")
+    rows, layout = make_rows(counts, dtype=dtype), make_layout(dtype=dtype, sequence_length=ROW_LENGTH)
+    rows.ids[...] %= largest
+    names = tuple(tables.DTYPES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "BATCH_ROWS", 2)  # more than 15 groups: longer lists in the footer
+        options = {"columns": names, "compression": compression}
+        write_rows(folder, [rows], formats="parquet", layout=layout, **options)
+    batches = tables.Batches(names, layout, id_type=np.dtype("int32"))
+    assert list(batches.add_rows(rows)) == []
+    slow = pa.Table.from_batches([tables.to_arrow(batches.take(), tables.schema_of(names))])
+    pq.write_table(slow, folder / "slow.parquet")
+    fast = pq.read_table(folder / "parquet" / "shard-00012-000.parquet")
+    fast.validate(full=True)
+    twin = pq.read_table(folder / "slow.parquet")
+    assert fast.schema.equals(twin.schema)
+    assert fast.to_pydict() == twin.to_pydict()
+    assert fast.schema.metadata[b"huggingface"] == twin.schema.metadata[b"huggingface"]
+
+
+def test_parquet_ids_of_two_bytes_are_stored_in_two(tmp_path):
+    rows, layout = make_rows([[8]] * 900), make_layout(sequence_length=ROW_LENGTH)
+    rows.ids[...] %= 300
+    (shard,) = write_rows(tmp_path, [rows], formats="parquet", layout=layout, columns=("input_ids",))
+    assert shard.files["parquet"][0].num_bytes < rows.ids.nbytes * 1.4
+    assert read_shard(tmp_path, shard, "parquet", layout).ids(899).tolist() == rows.ids[899].tolist()
+
+
+@pytest.mark.parametrize(
+    ("borders", "fault"),
+    [
+        ([[0, 8], []], "no borders"),
+        ([[0, 8], [1, 8]], "do not rise"),
+        ([[0, 5, 4, 8], [0, 8]], "do not rise"),
+        ([[0, 9], [0, 8]], "do not rise"),
+        ([[0, 7], [0, 8]], "1 padding"),
+    ],
+)
+@pytest.mark.parametrize("name", TABLES)
+def test_wrong_borders_of_rows_are_found(tmp_path, name, borders, fault):
+    layout = make_layout(sequence_length=ROW_LENGTH)
+    (shard,) = write_rows(tmp_path, [make_rows([[8], [8]])], formats=name, layout=layout)
+    schema = tables.schema_of(("input_ids", "cu_seqlens"))
+    table = pa.table({"input_ids": [[1] * 8, [2] * 8], "cu_seqlens": borders}, schema=schema)
+    path = stem(tmp_path, name).with_name(f"shard-00012-000.{name}")
+    if name == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_stream(str(path), schema) as stream:
+            stream.write_table(table)
+    (file,) = shard.files[name]
+    file = msgspec.structs.replace(file, num_bytes=path.stat().st_size)
+    faults = check_shard(tmp_path, msgspec.structs.replace(shard, files={name: [file]}), name, layout)
+    assert any(fault in found for found in faults), faults
+
+
 def test_parquet_files_are_plain_parquet_for_any_reader(tmp_path):
     rows, layout = make_rows(SEGMENTS), make_layout(sequence_length=ROW_LENGTH)
     write_rows(tmp_path, [rows], formats="parquet", layout=layout)
@@ -286,7 +389,7 @@ def test_damage_is_a_fault_or_an_error_and_never_a_crash(tmp_path, name):
     for suffix in FORMATS[name].suffixes:
         path = stem(tmp_path, name).with_name(f"shard-00012-000{suffix}")
         content = np.fromfile(path, np.uint8)
-        for _ in range(30):
+        for _ in range(60):
             damaged = content.copy()
             damaged[random.integers(0, len(content), 3)] ^= random.integers(1, 256, 3, dtype=np.uint8)
             damaged.tofile(path)

@@ -13,7 +13,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from gristmill.config import WriteConfig
 from gristmill.drafts import Draft
-from gristmill.errors import RunError
 from gristmill.files import write_whole
 from gristmill.formats.protocol import Documents, with_suffix
 from gristmill.formats.tables import (
@@ -23,6 +22,7 @@ from gristmill.formats.tables import (
     check_table,
     chosen_columns,
     features_of,
+    reading,
     schema_of,
     to_arrow,
 )
@@ -62,21 +62,17 @@ class ArrowWriter:
 def read(stem: Path, layout: Layout) -> TableView:
     """The rows or documents of a shard."""
     path = with_suffix(stem, ".arrow")
-    try:
-        table = pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
-    except (pa.ArrowException, OSError) as error:
-        raise RunError(f"{path}: is no whole Arrow stream ({' '.join(str(error).split())})") from error
-    batches = table.to_batches()
+    with reading(path):
+        batches = pa.ipc.open_stream(pa.memory_map(str(path))).read_all().to_batches()
     starts = [0, *itertools.accumulate(len(batch) for batch in batches)]
-    view = TableView(path, layout, starts, lambda group: batches[group])
-    return view
+    return TableView(path, layout, starts, lambda group: batches[group])
 
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
     """What is wrong with a shard."""
     view = read(stem, layout)
-    schema = view.load(0).schema if len(view.starts) > 1 else schema_of(("input_ids",))
-    return check_table(view, schema, shard, layout)
+    names = list(view.group(0)) if view.num_items else []
+    return check_table(view, names, shard, layout)
 
 
 def finish_run(

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from gristmill.config import Column, WriteConfig
 from gristmill.drafts import Draft
-from gristmill.errors import RunError
 from gristmill.formats import thrift
 from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
 from gristmill.formats.protocol import Documents, with_suffix
@@ -25,6 +23,7 @@ from gristmill.formats.tables import (
     check_table,
     chosen_columns,
     features_of,
+    reading,
 )
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
@@ -81,29 +80,22 @@ def read(stem: Path, layout: Layout) -> TableView:
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
     """What is wrong with a shard."""
-    view, schema = _open(with_suffix(stem, ".parquet"), layout)
-    return check_table(view, schema, shard, layout)
+    view, names = _open(with_suffix(stem, ".parquet"), layout)
+    return check_table(view, names, shard, layout)
 
 
-def _open(path: Path, layout: Layout) -> tuple[TableView, pa.Schema]:
-    try:
+def _open(path: Path, layout: Layout) -> tuple[TableView, list[str]]:
+    """The rows, and the columns' names."""
+
+    def load(group: int) -> Any:
+        with reading(path):
+            return file.read_row_group(group, use_threads=False)
+
+    with reading(path):
         file = pq.ParquetFile(str(path), memory_map=True)
         sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
         starts = [0, *itertools.accumulate(sizes)]
-        return TableView(
-            path, layout, starts, lambda group: _read_group(file, group, path)
-        ), file.schema_arrow
-    except (pa.ArrowException, OSError) as error:
-        raise RunError(f"{path}: is no whole Parquet file ({' '.join(str(error).split())})") from error
-
-
-def _read_group(file: Any, group: int, path: Path) -> Any:
-    try:
-        return file.read_row_group(group, use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise RunError(
-            f"{path}: row group {group} cannot be read ({' '.join(str(error).split())})"
-        ) from error
+        return TableView(path, layout, starts, load), file.schema_arrow.names
 
 
 def _row_group(chunks: dict[Column, Chunk], num_rows: int, codec: int) -> thrift.Value:

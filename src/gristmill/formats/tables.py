@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,7 +207,7 @@ class TableView:
 def lists_of(group: Any, path: Path, *, num_rows: int) -> dict[str, Lists]:
     """Columns of an Arrow table or batch, checked to be that many whole lists of numbers."""
     found = {}
-    try:
+    with reading(path):
         for name in group.schema.names:
             column = group.column(name)
             column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -216,21 +217,30 @@ def lists_of(group: Any, path: Path, *, num_rows: int) -> dict[str, Lists]:
             if len(column) != num_rows:
                 raise RunError(f"{path}: column {name} has {len(column)} of {num_rows} rows")
             found[name] = Lists(column.values.to_numpy(), column.offsets.to_numpy())
-    except (pa.ArrowException, OSError) as error:
-        raise RunError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    if "input_ids" not in found:
+        raise RunError(f"{path}: has no column input_ids")
     return found
 
 
-def check_table(view: TableView, schema: pa.Schema, shard: ShardRecord, layout: Layout) -> list[str]:
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What pyarrow says of a damaged file becomes an error that names it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+
+
+def check_table(view: TableView, names: list[str], shard: ShardRecord, layout: Layout) -> list[str]:
     """What is wrong with a table."""
     length = layout.sequence_length
     expected = shard.num_rows if length else shard.num_documents
     faults = []
-    if {"input_ids", *schema.names} - set(DTYPES) or "input_ids" not in schema.names:
-        return [f"columns {', '.join(schema.names)}; those of the run are among {', '.join(DTYPES)}"]
+    if set(names) - set(DTYPES):
+        return [f"columns {', '.join(names)}; those of a run are among {', '.join(DTYPES)}"]
     if view.num_items != expected:
         faults.append(f"holds {view.num_items} rows, its record says {expected}")
-    num_ids, num_padding, has_borders = 0, 0, "cu_seqlens" in schema.names
+    num_ids, num_padding, has_borders = 0, 0, "cu_seqlens" in names
     for group in range(len(view.starts) - 1):
         lists = view.group(group)
         num_ids += int(lists["input_ids"].offsets[-1] - lists["input_ids"].offsets[0])
