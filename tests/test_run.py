@@ -77,7 +77,7 @@ def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(
 
 @pytest.mark.parametrize("mode", ["concat", "best_fit"])
 def test_no_row_is_padded_because_a_unit_ended(tokenizer, corpus, tmp_path, mode):
-    folder, documents = corpus
+    folder, _ = corpus
     options = {"write__format": "parquet", "pack__mode": mode, "pack__sequence_length": 300}
     result = run(tokenizer, folder, tmp_path / "out", **options)
     ledger = result.manifest.ledger
@@ -109,7 +109,7 @@ def test_max_rows_gives_a_prefix(tokenizer, corpus, tmp_path, limit, backend):
 
 @pytest.mark.parametrize("limit", [1, 5000, 20_000])
 def test_max_tokens_gives_whole_documents(tokenizer, corpus, tmp_path, limit):
-    folder, documents = corpus
+    folder, _ = corpus
     run(tokenizer, folder, tmp_path / "full")
     result = run(tokenizer, folder, tmp_path / "some", run__max_tokens=limit)
     some, full = payload_documents(tmp_path / "some"), payload_documents(tmp_path / "full")
@@ -191,7 +191,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tokenizer, corpus, tmp_pa
 
 
 def test_a_tokenizer_without_eos_is_refused_with_the_remedy(tokenizer, corpus, tmp_path):
-    with pytest.raises(ConfigError, match="encode.add_eos: false"):
+    with pytest.raises(ConfigError, match=r"encode\.add_eos: false"):
         run(tokenizer, corpus[0], tmp_path / "out", encode__eos_id=None)
     run(tokenizer, corpus[0], tmp_path / "out", encode__eos_id=None, encode__add_eos=False)
     assert read_plan(tmp_path / "out").layout.eos_id is None

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gristmill import drafts
 from gristmill.config import WriteConfig
 from gristmill.drafts import remove_leftovers
 from gristmill.errors import RunError
-from gristmill import drafts
 from gristmill.formats import check_shard, read_shard, tables
 from gristmill.pack.rows import slice_rows
 from gristmill.write import ShardWriter, max_shard_tokens

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))  # workers end with us
     try:
-        arguments = build_parser().parse_args(argv)
+        arguments = parse_arguments(build_parser(), argv)
         if sys.stdout is None:
             raise InputError("standard output is closed")
         status: int = arguments.run(arguments)
@@ -56,6 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print(f"gristmill: {error}", file=sys.stderr)
         return 2
+
+
+def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse; inputs may stand before, between and after flags, which argparse alone does not allow."""
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and (not hasattr(arguments, "inputs") or any(text.startswith("-") for text in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.inputs += rest
+    return arguments
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -22,57 +22,24 @@ from gristmill.config import (
 from gristmill.errors import ConfigError
 from gristmill.job import SECTIONS, make_job, parse_override, read_job_file
 
+PRESETS = (
+    "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
+)
 OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "--format": (
-        "write",
-        "format",
-        {"help": f"one or several, by comma: {', '.join(get_args(OutputFormat))}"},
-    ),
+    "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
-    "--sequence-length": (
-        "pack",
-        "sequence_length",
-        {"type": int, "metavar": "N", "help": "tokens of a row"},
-    ),
+    "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "of a row"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
-    "--text-field": (
-        "read",
-        "text_field",
-        {"metavar": "PATH", "help": "field of the text, such as doc.body.text"},
-    ),
+    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
     "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
-    "--preset": (
-        "run",
-        "preset",
-        {
-            "choices": get_args(Preset),
-            "help": "streaming: one process, under 500 MB; "
-            "ultra: all cores; extreme: also mapped input, read-ahead, write-behind",
-        },
-    ),
-    "--backend": (
-        "run",
-        "backend",
-        {"choices": get_args(Backend), "help": "local: worker processes; inline: none"},
-    ),
-    "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "worker processes"}),
-    "--memory": (
-        "run",
-        "memory",
-        {"metavar": "SIZE", "help": "budget of all processes together, such as 2GB"},
-    ),
+    "--preset": ("run", "preset", {"choices": get_args(Preset), "help": PRESETS}),
+    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": "worker processes, or none"}),
+    "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "default: physical cores"}),
+    "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),
     "--max-rows": ("run", "max_rows", {"type": int, "metavar": "N", "help": "stop after so many rows"}),
-    "--max-tokens": (
-        "run",
-        "max_tokens",
-        {"type": int, "metavar": "N", "help": "stop before more tokens than this"},
-    ),
+    "--max-tokens": ("run", "max_tokens", {"type": int, "metavar": "N", "help": "stop before more tokens"}),
     "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
-    "--encoding": (
-        "tokenizer",
-        "encoding",
-        {"metavar": "NAME", "help": "of a rank file, such as cl100k_base"},
-    ),
+    "--encoding": ("tokenizer", "encoding", {"metavar": "NAME", "help": "of a rank file: cl100k_base, ..."}),
     "--pattern": ("tokenizer", "pattern", {"metavar": "REGEX", "help": "of a rank file without an encoding"}),
 }
 """Flags that set an option: its section, its name, and how it is read. The other options are set as

@@ -13,9 +13,7 @@ import msgspec
 from gristmill.config import TokenizeConfig
 from gristmill.errors import ConfigError, InputError
 
-SECTIONS = {
-    name: kind for name, kind in get_type_hints(TokenizeConfig).items() if isinstance(kind, type)
-}
+SECTIONS: dict[str, type[msgspec.Struct]] = get_type_hints(TokenizeConfig)
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     f"{letter}IB": 1 << 10 * (power + 1) for power, letter in enumerate("KMGT")
 }
@@ -92,7 +90,8 @@ def _as_section(name: str, section: Any) -> dict[str, Any]:
 def _check_names(name: str, section: Mapping[str, Any]) -> None:
     kind = SECTIONS.get(name)
     if kind is None:
-        raise ConfigError(f"no section {name!r}{_did_you_mean(name, SECTIONS)}; there are {', '.join(SECTIONS)}")
+        near = _did_you_mean(name, SECTIONS)
+        raise ConfigError(f"no section {name!r}{near}; there are {', '.join(SECTIONS)}")
     fields: tuple[str, ...] = kind.__struct_fields__
     for key in section:
         if key not in fields:

@@ -13,7 +13,7 @@ from gristmill.records import Ledger
 
 def add_up(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum, field by field and reason by reason."""
-    totals: dict[str, int] = Counter()
+    totals: Counter[str] = Counter()
     by_reason: dict[str, Counter[str]] = {}
     for ledger in ledgers:
         for name, value in msgspec.structs.asdict(ledger).items():
@@ -22,7 +22,7 @@ def add_up(ledgers: Iterable[Ledger]) -> Ledger:
             else:
                 totals[name] += value
     sorted_reasons = {name: dict(sorted(counts.items())) for name, counts in by_reason.items()}
-    return Ledger(**totals, **sorted_reasons)
+    return msgspec.convert({**totals, **sorted_reasons}, Ledger)
 
 
 def check_balance(ledger: Ledger, *, what: str) -> None:

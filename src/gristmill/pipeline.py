@@ -75,7 +75,7 @@ class Block(NamedTuple):
 OnBlock = Callable[[Block], None]
 
 
-def process_unit(job: Job, unit: Unit, *, limit: Limit = Limit(), on_block: OnBlock) -> UnitRecord:
+def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitRecord:
     """Read, encode, pack and write a unit, check that it balances, and commit it."""
     output = UnitOutput(job, unit.index, limit)
     try:
@@ -92,7 +92,7 @@ def process_unit(job: Job, unit: Unit, *, limit: Limit = Limit(), on_block: OnBl
         raise
 
 
-def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit = Limit()) -> UnitRecord:
+def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit) -> UnitRecord:
     """Pack together what the units carried over, as a last unit of its own."""
     output = UnitOutput(job, len(job.plan.units), limit)
     try:
@@ -253,7 +253,7 @@ class UnitOutput:
         self._documents_dropped["limit"] += len(documents) - allowed
         return documents.head(allowed), tokens[:allowed]
 
-    def _allowed(self, num_items: int, offsets: np.ndarray) -> int:  # type: ignore[type-arg]
+    def _allowed(self, num_items: int, offsets: np.ndarray) -> int:
         """How many items may be written; `offsets` are their ends in tokens."""
         allowed = 0 if self._is_limited else num_items
         if self._rows_left is not None:

@@ -72,7 +72,8 @@ def choose_unit_bytes(config: ReadConfig, total_bytes: int) -> int:
 
 def gather(slices: Iterable[Slice], unit_bytes: int) -> Iterator[Unit]:
     """Neighbouring slices together, as long as a unit stays within its size."""
-    index, gathered, gathered_bytes = 0, [], 0
+    gathered: list[Slice] = []
+    index = gathered_bytes = 0
     for part in slices:
         is_full = gathered_bytes + part.num_bytes > unit_bytes or len(gathered) == MAX_SLICES
         if gathered and is_full:

@@ -1,6 +1,6 @@
 """Beside each unit's record: where its documents and rows came from, what it carried over, what was bad.
 
-Every file is written as it grows, under a temporary name, and gets its own name when the unit is committed."""
+Every file grows under a hidden name, and gets its own when the unit is committed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FOLDER = "units"
 DOCUMENT = np.dtype(
     [("slice", "<i8"), ("record", "<i8"), ("position", "<i8"), ("num_tokens", "<i8"), ("name_end", "<i8")]
 )
-"""Of each document of a unit: its slice in the unit, its record in the slice, the byte it begins at, its tokens,
-and where its name ends in the file of names."""
+"""Of each document of a unit: its slice in the unit, its record in the slice, the byte it begins at, its
+tokens, and where its name ends in the file of names."""
 SEGMENT = np.dtype([("row", "<i8"), ("document", "<i8"), ("start", "<i8"), ("length", "<i8")])
-"""Of each segment of a unit's rows: the row, the key of the document, its place in the document, its tokens."""
+"""Of each segment of a unit's rows: the row, the key of the document, its place in it, its tokens."""
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,13 +132,13 @@ class Sidecars:
 def write_segments(file: Draft, segments: Segments) -> None:
     """Four NumPy arrays, one after the other."""
     for array in (segments.ids, segments.offsets, segments.documents, segments.starts):
-        np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
 
 
 def read_segments(path: Path) -> Segments:
     """What `write_segments` wrote."""
     with path.open("rb") as file:
-        arrays = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(4)]
+        arrays = [np.load(file, allow_pickle=False) for _ in range(4)]
     return Segments(*arrays)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from gristmill.config import WriteConfig
 from gristmill.drafts import Draft

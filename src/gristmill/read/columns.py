@@ -9,8 +9,8 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from gristmill.batch import BadDocument, DocumentBatch
 from gristmill.config import ReadConfig

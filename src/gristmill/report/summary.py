@@ -55,7 +55,8 @@ def _lines(manifest: Manifest, last: Snapshot | None, folder: Path) -> list[str]
 
 
 def _documents(ledger: Ledger) -> str:
-    text = f"{ledger.documents_encoded:,} encoded of {ledger.documents_read:,} read, {of_bytes(ledger.bytes_encoded)}"
+    text = f"{ledger.documents_encoded:,} encoded of {ledger.documents_read:,} read"
+    text += f", {of_bytes(ledger.bytes_encoded)}"
     return text + (f"; bad files: {_by_reason(ledger.bad_files)}" if ledger.bad_files else "")
 
 
@@ -70,7 +71,8 @@ def _rows(manifest: Manifest) -> str:
     if manifest.sequence_length is None:
         return ""
     cells = max(ledger.rows * manifest.sequence_length, 1)
-    text = f"{ledger.rows:,} of {manifest.sequence_length} tokens ({manifest.mode}), {ledger.padding / cells:.3%} padding"
+    text = f"{ledger.rows:,} of {manifest.sequence_length} tokens ({manifest.mode})"
+    text += f", {ledger.padding / cells:.3%} padding"
     if ledger.tokens_repeated:
         text += f", {ledger.tokens_repeated:,} tokens repeated by overlap"
     return f"{text}, documents cut {ledger.documents_cut:,} times"
@@ -87,7 +89,8 @@ def _dropped(ledger: Ledger) -> str:
 
 def _shards(manifest: Manifest) -> str:
     files = [file for shard in manifest.shards for files in shard.files.values() for file in files]
-    return f"{len(manifest.shards):,} as {', '.join(manifest.formats)}, {of_bytes(sum(f.num_bytes for f in files))}"
+    size = of_bytes(sum(file.num_bytes for file in files))
+    return f"{len(manifest.shards):,} as {', '.join(manifest.formats)}, {size}"
 
 
 def _loading(manifest: Manifest, folder: Path) -> str:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -177,7 +178,7 @@ class _Worker:
         self.is_too_large = False
         self._decoder = msgspec.json.Decoder(FromWorker)
         self._rest = b""
-        self._words = tempfile.TemporaryFile()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gristmill.run.worker"],
             stdin=subprocess.PIPE,
@@ -193,10 +194,8 @@ class _Worker:
     def send(self, message: Load | Prepare | Task) -> None:
         """Tell the worker; one that has died is noticed when its answers end."""
         assert self.process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):
             self.process.stdin.write(msgspec.json.encode(message) + b"\n")
-        except BrokenPipeError:
-            pass
 
     def receive(self) -> list[FromWorker | None]:
         """The messages that have come; the last is None where the worker is gone."""
@@ -219,10 +218,8 @@ class _Worker:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self._words):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    pass
 
 
 def _as_error(failure: Failed) -> GristmillError:

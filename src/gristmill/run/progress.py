@@ -89,7 +89,7 @@ class Progress:
         self._records[record.unit] = record
         self._totals.add(record.ledger)
         self._bytes_done += self._unit_bytes(record.unit)
-        self._stage_s.update(record.stage_s)  # type: ignore[arg-type]
+        self._stage_s.update(record.stage_s)
 
     def saw_memory(self, memory_bytes: int) -> None:
         """All processes together hold this much now."""

@@ -1,4 +1,4 @@
-"""At the end of a run: the quarantine of all units in one file, records numbered from the start of each file."""
+"""At the end of a run: the quarantine of all units in one file, records numbered within each input file."""
 
 from __future__ import annotations
 

@@ -42,7 +42,10 @@ from gristmill.run.quarantine import merge_quarantine
 from gristmill.run.settle import TokenizerFacts, differences, identity_of, settle_layout, settle_sizes
 from gristmill.sidecars import FOLDER
 
-BACKENDS = {"inline": InlineBackend, "local": LocalBackend}
+BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
+    "inline": InlineBackend,
+    "local": LocalBackend,
+}
 MANIFEST_VERSION = 1
 MIN_DOCUMENTS_TO_JUDGE = 1000
 """Fewer say nothing about the fraction that is bad, before the end."""
@@ -267,19 +270,14 @@ def _finish(plan: Plan, folder: Path, records: dict[int, UnitRecord]) -> Manifes
     _check_bad_fraction(ordered, plan, is_end=True)
     ledger = _balance(ordered)
     shards = tuple(shard for record in ordered for shard in record.shards)
-    sidecars = tuple(
-        file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")
-    )
-    extra = [
-        file
-        for name in plan.layout.formats
-        for file in finish_run(folder, name, shards, plan.config.write, plan.layout)
-    ]
+    sidecars = [file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")]
+    for name in plan.layout.formats:
+        sidecars += finish_run(folder, name, shards, plan.config.write, plan.layout)
     named = {file.path for shard in shards for files in shard.files.values() for file in files}
-    named |= {file.path for file in (*sidecars, *extra)}
+    named |= {file.path for file in sidecars}
     named |= {f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records}
     merge_quarantine(folder, plan, ordered)
-    manifest = _manifest(plan, ledger, shards, (*sidecars, *extra))
+    manifest = _manifest(plan, ledger, shards, tuple(sidecars))
     remove_unnamed(folder, named, plan.layout.formats)
     write_json(folder / MANIFEST, manifest)
     return manifest
@@ -291,7 +289,8 @@ def _balance(records: list[UnitRecord]) -> Ledger:
         is_limited = any(record.is_limited for record in records)
         if not is_limited:
             raise LedgerError(
-                f"units carried {total.tokens_carried} tokens over, but {total.tokens_received} were packed at the end"
+                f"units carried {total.tokens_carried} tokens over, "
+                f"but {total.tokens_received} were packed at the end"
             )
         dropped = total.tokens_dropped | {
             "limit": total.tokens_dropped.get("limit", 0) + total.tokens_carried - total.tokens_received
