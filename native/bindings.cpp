@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "batch.hpp"
+#include "json_lines.hpp"
 #include "utf8.hpp"
 #include "vocabulary.hpp"
 
@@ -205,11 +206,23 @@ nb::object array_of(T* data, size_t size, nb::capsule owner) {
     return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {size}, owner));
 }
 
+template <typename T>
+nb::object array_of(std::vector<T> values) {
+    auto* kept = new std::vector<T>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return array_of(kept->data(), kept->size(), owner);
+}
+
+nb::object array_of(ByteBuffer buffer) {
+    buffer.reserve(1);  // so that there is something to own
+    size_t size = buffer.size();
+    uint8_t* data = buffer.release();
+    return array_of(data, size, nb::capsule(data, [](void* p) noexcept { std::free(p); }));
+}
+
 // (ids or None, offsets, error): error is None or (kind, document, byte offset).
 nb::tuple result_of(BatchResult result, bool count_only) {
-    auto* offsets = new std::vector<int64_t>(std::move(result.offsets));
-    nb::capsule offsets_owner(offsets, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
-    nb::object offsets_array = array_of(offsets->data(), offsets->size(), offsets_owner);
+    nb::object offsets_array = array_of(std::move(result.offsets));
     if (result.error.kind != DocumentError::Kind::none) {
         const char* kinds[] = {"", "invalid_utf8", "too_large"};
         return nb::make_tuple(nb::none(), offsets_array,
@@ -259,18 +272,60 @@ nb::tuple pack(nb::list texts, bool replace_invalid) {
     }
     size_t total = 0;
     for (const auto& document : views.documents) total += document.size;
-    auto* buffer = new std::vector<uint8_t>(std::max<size_t>(total, 1));
-    nb::capsule buffer_owner(buffer, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
-    auto* offsets = new std::vector<int64_t>{0};
-    nb::capsule offsets_owner(offsets, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
-    uint8_t* out = buffer->data();
+    ByteBuffer buffer;
+    buffer.reserve(total);
+    std::vector<int64_t> offsets{0};
     for (const auto& document : views.documents) {
-        if (document.size) std::memcpy(out, document.data, document.size);
-        out += document.size;
-        offsets->push_back(out - buffer->data());
+        buffer.append(document.data, document.size);
+        offsets.push_back(static_cast<int64_t>(buffer.size()));
     }
-    return nb::make_tuple(array_of(buffer->data(), total, buffer_owner),
-                          array_of(offsets->data(), offsets->size(), offsets_owner));
+    return nb::make_tuple(array_of(std::move(buffer)), array_of(std::move(offsets)));
+}
+
+JsonPath path_of(const std::vector<nb::bytes>& names) {
+    JsonPath path;
+    for (const nb::bytes& name : names) path.emplace_back(name.c_str(), name.size());
+    return path;
+}
+
+// Text for people, whatever a file called its fields.
+nb::object printable(const std::string& text) {
+    nb::object shown = nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+    if (nb::cast<bool>(shown.attr("isprintable")())) return shown;
+    return nb::steal(PyObject_ASCII(shown.ptr()))[nb::slice(1, -1)];
+}
+
+nb::list list_of(const std::vector<BadLine>& bad) {
+    std::vector<nb::str> reasons;
+    for (const char* name : {"", "bad_utf8", "bad_json", "wrong_type", "lone_surrogate", "missing_field", "null", "empty"}) {
+        reasons.emplace_back(name);
+    }
+    nb::list lines;
+    nb::object detail;  // where all lines of a file are wrong, they are wrong alike
+    for (size_t i = 0; i < bad.size(); ++i) {
+        if (i == 0 || bad[i].detail != bad[i - 1].detail) detail = printable(bad[i].detail);
+        lines.append(nb::make_tuple(bad[i].line, bad[i].position, reasons[static_cast<size_t>(bad[i].fault)], detail));
+    }
+    return lines;
+}
+
+// (text, offsets, lines, positions, (names, offsets) or None, bad, number of lines)
+nb::tuple parse_lines(const Bytes& buffer, const std::vector<std::vector<nb::bytes>>& text_paths, nb::bytes join,
+                      const std::optional<std::vector<nb::bytes>>& id_path, std::optional<size_t> max_bad) {
+    JsonFields fields;
+    for (const auto& path : text_paths) fields.texts.push_back(path_of(path));
+    fields.join.assign(join.c_str(), join.size());
+    if (id_path) fields.id = path_of(*id_path);
+    JsonDocuments documents;
+    {
+        nb::gil_scoped_release release;
+        documents = parse_json_lines(buffer.data(), buffer.size(), fields, max_bad.value_or(SIZE_MAX));
+    }
+    nb::object names = nb::none();
+    if (id_path) names = nb::make_tuple(array_of(std::move(documents.names)), array_of(std::move(documents.name_offsets)));
+    return nb::make_tuple(array_of(std::move(documents.text)), array_of(std::move(documents.offsets)),
+                          array_of(std::move(documents.lines)), array_of(std::move(documents.positions)), names,
+                          list_of(documents.bad), documents.num_lines);
 }
 
 // A compiled tokenizer being put together; Engine takes it over.
@@ -317,6 +372,8 @@ NB_MODULE(_native, m) {
     m.def("compile_scores", &compile_scores, "pieces"_a, "ids"_a, "ranks"_a, "byte_ids"_a);
     m.def("find_invalid", &find_invalid, "buffer"_a, "offsets"_a);
     m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
+    m.def("parse_json_lines", &parse_lines, "buffer"_a, "text_paths"_a, "join"_a, "id_path"_a.none(),
+          "max_bad"_a = nb::none());
     m.def("normalize", [](const std::string& form, nb::bytes text) {
         std::string out;
         normalize(form == "nfkc" ? Form::nfkc : Form::nfc, reinterpret_cast<const uint8_t*>(text.c_str()), text.size(), out);

@@ -87,4 +87,25 @@ def compile_ranks(ranks: dict[bytes, int], id_offset: int) -> Model: ...
 def compile_scores(pieces: list[str], ids: list[int], ranks: list[int], byte_ids: list[int]) -> Model: ...
 def find_invalid(buffer: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[int, int] | None: ...
 def pack(texts: list[Any], replace_invalid: bool) -> tuple[Any, Any]: ...
+def parse_json_lines(
+    buffer: NDArray[np.uint8],
+    text_paths: list[list[bytes]],
+    join: bytes,
+    id_path: list[bytes] | None,
+    max_bad: int | None = None,
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    tuple[NDArray[np.uint8], NDArray[np.int64]] | None,
+    list[tuple[int, int, str, str]],
+    int,
+]:
+    """Documents of JSON Lines: text, offsets, lines, positions, names and their offsets, bad lines, and how
+    many lines were gone through.
+
+    A bad line is (line, position, reason, detail). With `max_bad`, the last line gone through is the one that
+    brings so many."""
+
 def normalize(form: str, text: bytes) -> bytes: ...
