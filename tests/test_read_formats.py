@@ -1,4 +1,4 @@
-"""JSON Lines, CSV, Parquet and Arrow: the same documents from each, and a name for everything that is wrong."""
+"""JSON Lines, CSV, Parquet and Arrow: the same documents from each, and a name for all that is wrong."""
 
 import gzip
 import json

@@ -16,7 +16,7 @@ LIMIT = 12
 
 
 def slow_lines(content, *, limit):
-    """Texts with their records and positions, and the records and positions of what is too large or no UTF-8."""
+    """Texts with their records and positions, and those of what is too large or no UTF-8."""
     start = 3 if content.startswith(b"\xef\xbb\xbf") else 0
     texts, records, positions, bad = [], [], [], []
     lines = content[start:].split(b"\n")
@@ -177,3 +177,18 @@ def test_an_excerpt_is_short_and_printable(tmp_path):
     assert bad.excerpt.startswith("\\x1b[31m\\u202e\\xffé")
     assert len(bad.excerpt) < 120
     assert bad.excerpt.isprintable()
+
+
+@pytest.mark.parametrize(("name", "options"), [("a.jsonl", {}), ("a.txt", {"document": "line"})])
+def test_a_file_of_nothing_but_bad_lines_is_gone_through_in_parts(tmp_path, name, options):
+    path = write(tmp_path, name, b"\xff\n" * 150_000 + b'{"text": "good"}\n')
+    config = ReadConfig(inputs=(str(path),), **options)
+    [file] = list_inputs(config)
+    [part] = slice_file(0, file, config, 1 << 40)
+    batches = list(read_slice(file, part, config, BLOCKS))
+    assert max(len(batch.bad) for batch in batches) <= 1 << 16
+    assert [bad.record for batch in batches for bad in batch.bad] == list(range(150_000))
+    assert [bad.position for batch in batches for bad in batch.bad] == list(range(0, 300_000, 2))
+    assert batches[-1].records.tolist() == [150_000]
+    assert batches[-1].positions.tolist() == [300_000]
+    assert sum(batch.num_bytes for batch in batches) == path.stat().st_size
