@@ -13,7 +13,7 @@ from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Batches, Blocks
 from gristmill.read.columns import find_columns, make_documents
 from gristmill.read.inputs import InputFile, Slice
-from gristmill.read.storage import describe_error, is_remote, open_input, read_start, unreadable
+from gristmill.read.storage import describe_error, is_remote, open_columns, read_start, unreadable
 
 FILE_MAGIC = b"ARROW1"
 OLD_MAGIC = b"FEA1"
@@ -45,7 +45,7 @@ def _open_arrow(file: InputFile, *, memory_map: bool) -> Iterator[tuple[Any, boo
     try:
         head = read_start(file.path, len(FILE_MAGIC))
         if is_remote(file.path):
-            source = pa.PythonFile(open_input(file.path), "r")
+            source = pa.PythonFile(open_columns(file.path), "r")
         else:
             source = pa.memory_map(file.path) if memory_map and head else pa.OSFile(file.path)
     except GristmillError:

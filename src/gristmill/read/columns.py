@@ -150,10 +150,11 @@ def _to_names(column: Any) -> Any:
 def _join(texts: list[Any], join: str) -> Any:
     if len(texts) == 1:
         return texts[0]
-    joined = pc.binary_join_element_wise(
-        *texts, pa.scalar(join.encode(), pa.large_binary()), null_handling="skip"
-    )
     is_null = reduce(pc.and_, [text.is_null() for text in texts])
+    # A row of nulls alone would be missing from what the join gives (seen with pyarrow 26).
+    first = pc.if_else(is_null, pa.scalar(b"", pa.large_binary()), texts[0])
+    separator = pa.scalar(join.encode(), pa.large_binary())
+    joined = pc.binary_join_element_wise(first, *texts[1:], separator, null_handling="skip")
     return pc.if_else(is_null, pa.scalar(None, pa.large_binary()), joined)
 
 

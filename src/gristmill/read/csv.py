@@ -27,6 +27,7 @@ QUOTE = '"'
 ONE_TO_ONE = "latin-1"
 WHOLE = Slice(file=0, start=0, stop=END_OF_FILE, num_bytes=0)
 MAX_NAMES_SHOWN = 8
+MAX_ROWS = 1 << 14
 
 
 class Row(NamedTuple):
@@ -180,7 +181,7 @@ def _gather_rows(rows: Iterator[Row], blocks: Blocks) -> Iterator[list[Row]]:
         for row in rows:
             gathered.append(row)
             num_bytes += row.num_bytes
-            if num_bytes >= blocks.block_bytes:
+            if num_bytes >= blocks.block_bytes or len(gathered) >= MAX_ROWS:
                 yield gathered
                 gathered, num_bytes = [], 0
     except BadFileError:

@@ -11,6 +11,7 @@ from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, GristmillError, InputError
 from gristmill.read.inputs import InputFile
 from gristmill.read.storage import (
+    WEB_PROTOCOLS,
     describe_entry,
     describe_error,
     describe_file,
@@ -72,7 +73,7 @@ def list_inputs(config: ReadConfig) -> list[InputFile]:
 
 def split_suffixes(path: str) -> tuple[str | None, str]:
     """Format and compression that the end of a name tells; None where it tells no format."""
-    name = path.split("?")[0].split("#")[0] if path.startswith(("http://", "https://")) else path
+    name = path.split("?")[0].split("#")[0] if path.startswith(WEB_PROTOCOLS) else path
     stem, suffix = os.path.splitext(name.lower())
     compression = COMPRESSIONS.get(suffix, "none")
     format = FORMATS.get(os.path.splitext(stem)[1] if compression != "none" else suffix)
@@ -158,7 +159,7 @@ def _list_near(path: str) -> list[str]:
 
 def _find_remote(url: str, config: ReadConfig) -> list[Found]:
     store, path = open_store(url)
-    is_web = url.startswith(("http://", "https://"))
+    is_web = url.startswith(WEB_PROTOCOLS)
     try:
         # A question mark in a web address begins its query.
         if "*" in path if is_web else glob.has_magic(path):

@@ -70,6 +70,12 @@ def record_ends(content: Bytes, separator: bytes) -> Offsets:
     return np.append(ends, len(content)) if is_open else ends
 
 
+def find_line_end(content: Bytes, start: int) -> int:
+    """Where the line ends that begins at `start`, its line end included."""
+    found = re.compile(NEWLINE).search(content.data, start)
+    return found.end() if found else len(content)
+
+
 class RecordCutter:
     """Cuts a source into blocks of whole records, and steps over records that are too large to hold.
 

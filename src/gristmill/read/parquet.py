@@ -13,7 +13,7 @@ from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Batches, Blocks
 from gristmill.read.columns import Columns, find_columns, make_documents
 from gristmill.read.inputs import InputFile, Slice
-from gristmill.read.storage import describe_error, is_remote, open_input, read_start, unreadable
+from gristmill.read.storage import describe_error, is_remote, open_columns, read_start, unreadable
 
 MAGIC = b"PAR1"
 BUFFER_BYTES = 1 << 20
@@ -46,7 +46,7 @@ def _open_parquet(file: InputFile, *, memory_map: bool) -> Iterator[Any]:
     try:
         if not (head := read_start(file.path, len(MAGIC))):
             raise BadFileError("empty_file", "the file holds no bytes")
-        source = open_input(file.path) if is_remote(file.path) else file.path
+        source = open_columns(file.path) if is_remote(file.path) else file.path
     except GristmillError:
         raise
     except Exception as error:

@@ -10,7 +10,7 @@ from gristmill.read.arrow import count_batches
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.lines import END_OF_FILE
 from gristmill.read.parquet import row_group_sizes
-from gristmill.read.storage import is_remote
+from gristmill.read.storage import is_remote, serves_ranges
 
 
 def slice_file(index: int, file: InputFile, config: ReadConfig, unit_bytes: int) -> list[Slice]:
@@ -27,15 +27,22 @@ def slice_file(index: int, file: InputFile, config: ReadConfig, unit_bytes: int)
     is_lines = file.format == "jsonl" or (file.format == "text" and config.document == "line")
     if not is_lines or file.compression != "none":
         return [_whole(index, file)]
-    if file.num_bytes == 0 and is_remote(file.path):
-        # A store that does not know the size.
-        return [Slice(file=index, start=0, stop=END_OF_FILE, num_bytes=0)]
+    if is_remote(file.path) and (file.num_bytes == 0 or not _serves_ranges(file)):
+        # All lines of a file that can be read from its start only, or whose size is not known.
+        return [Slice(file=index, start=0, stop=END_OF_FILE, num_bytes=file.num_bytes)]
     starts = range(0, max(file.num_bytes, 1), unit_bytes)
     stops = [*starts[1:], max(file.num_bytes, 1)]
     return [
         Slice(file=index, start=start, stop=stop, num_bytes=min(stop, file.num_bytes) - start)
         for start, stop in zip(starts, stops, strict=True)
     ]
+
+
+def _serves_ranges(file: InputFile) -> bool:
+    try:
+        return serves_ranges(file.path)
+    except Exception:  # reading it says what is wrong
+        return False
 
 
 def _whole(index: int, file: InputFile) -> Slice:

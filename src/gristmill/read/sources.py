@@ -16,7 +16,7 @@ from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Blocks
 from gristmill.read.codecs import FED_BYTES, decode_file
 from gristmill.read.inputs import InputFile
-from gristmill.read.storage import is_remote, open_input, seek_input, unreadable
+from gristmill.read.storage import is_remote, open_input, unreadable
 
 Fill = Callable[[memoryview], int]
 """Puts bytes at the start of a view, and says how many; 0 at the end."""
@@ -119,7 +119,7 @@ def open_checked(path: str) -> Iterator[BinaryIO]:
 
 def _seek(file: BinaryIO, position: int) -> None:
     try:
-        seek_input(file, position)
+        file.seek(position)
     except Exception as error:
         raise unreadable(error) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, BinaryIO, cast
 
@@ -15,6 +16,7 @@ from gristmill.errors import BadFileError, ConfigError, InputError, MissingPacka
 
 REMOTE_READ_BYTES = 8 << 20
 """Of one request to a store; larger ones hardly go faster."""
+WEB_PROTOCOLS = ("http://", "https://")
 VERSION_KEYS = (
     "ETag",
     "etag",
@@ -62,32 +64,48 @@ def open_store(url: str) -> tuple[Any, str]:
     return store, path
 
 
+@lru_cache(maxsize=4096)
+def serves_ranges(path: str) -> bool:
+    """Whether any part of a file can be read; some web servers give whole files only."""
+    if not path.startswith(WEB_PROTOCOLS):
+        return True
+    store, name = open_store(path)
+    try:
+        # Servers do not always say so; asking for a byte is sure.
+        with store.open(name, "rb", block_size=1, cache_type="none") as file:
+            file.seek(1)
+            file.read(1)
+    except ValueError:
+        return False
+    return True
+
+
 def open_input(path: str) -> BinaryIO:
-    """A file to read and seek in, without a buffer of its own where it is local."""
+    """A file to read, without a buffer of its own where it is local; one to seek in, if it serves ranges."""
     if not is_remote(path):
         return cast(BinaryIO, io.FileIO(path))
     store, name = open_store(path)
-    return cast(BinaryIO, store.open(name, "rb", block_size=REMOTE_READ_BYTES, cache_type="readahead"))
+    # Without a block size the file is streamed, in one request.
+    block_bytes = REMOTE_READ_BYTES if serves_ranges(path) else 0
+    return cast(BinaryIO, store.open(name, "rb", block_size=block_bytes, cache_type="readahead"))
+
+
+def open_columns(path: str) -> BinaryIO:
+    """A remote file of columns, whose parts are read in any order."""
+    if not serves_ranges(path):
+        raise BadFileError(
+            "unreadable", "the server gives whole files only; fetch the file and read it there"
+        )
+    return open_input(path)
 
 
 def read_start(path: str, num_bytes: int) -> bytes:
     """The first bytes of a file, without fetching more of it."""
-    if not is_remote(path):
-        with io.FileIO(path) as file:
-            return file.read(num_bytes) or b""
-    store, name = open_store(path)
-    return cast(bytes, store.cat_file(name, start=0, end=num_bytes))
-
-
-def seek_input(file: BinaryIO, position: int) -> None:
-    """Go to a position; a store that only streams is read up to it."""
-    try:
-        file.seek(position)
-    except (ValueError, OSError):
-        if file.tell():
-            raise
-        while position and (skipped := file.read(min(position, REMOTE_READ_BYTES))):
-            position -= len(skipped)
+    if is_remote(path) and serves_ranges(path):
+        store, name = open_store(path)
+        return cast(bytes, store.cat_file(name, start=0, end=num_bytes))
+    with open_input(path) as file:
+        return file.read(num_bytes)
 
 
 def describe_file(path: str) -> tuple[int, str]:

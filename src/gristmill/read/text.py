@@ -15,6 +15,8 @@ from gristmill.read.lines import NEWLINE, line_blocks, record_ends, separated_bl
 
 IS_TEXT = np.array([byte not in b" \t\r\n" for byte in range(256)])
 CARRIAGE_RETURN = 13
+MAX_RECORDS = 1 << 16
+"""In a batch: a bad line takes far more memory than the two bytes it may stand in."""
 
 
 def read_text(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks) -> Batches:
@@ -29,14 +31,13 @@ def read_text(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks) 
     )
     num_records = 0
     for block in found:
-        if block.kind == "rest":
-            continue
         if block.kind == "too_large":
-            batch = too_large(block, num_records, blocks)
-        else:
-            batch = _split_block(block, separator, num_records, blocks)
-        num_records += batch.num_records
-        yield batch
+            yield too_large(block, num_records, blocks)
+            num_records += 1
+        elif block.kind == "records":
+            for batch in _split_block(block, separator, num_records, blocks):
+                num_records += batch.num_records
+                yield batch
 
 
 def _read_whole(file: InputFile, blocks: Blocks) -> DocumentBatch:
@@ -54,9 +55,19 @@ def _read_whole(file: InputFile, blocks: Blocks) -> DocumentBatch:
     return check_documents(batch, blocks)
 
 
-def _split_block(block: RecordBlock, separator: bytes, record: int, blocks: Blocks) -> DocumentBatch:
-    content = block.content
-    ends = record_ends(content, separator)
+def _split_block(block: RecordBlock, separator: bytes, record: int, blocks: Blocks) -> Batches:
+    ends = record_ends(block.content, separator)
+    start = 0
+    for low in range(0, len(ends), MAX_RECORDS):
+        some = ends[low : low + MAX_RECORDS]
+        content = block.content[start : some[-1]]
+        yield _split_records(content, some - start, separator, block.position + start, record + low, blocks)
+        start = int(some[-1])
+
+
+def _split_records(
+    content: Bytes, ends: Offsets, separator: bytes, position: int, record: int, blocks: Blocks
+) -> DocumentBatch:
     starts = np.concatenate([NO_OFFSETS, ends[:-1]])
     stops = ends - len(separator)
     if content[-len(separator) :].tobytes() != separator:
@@ -71,7 +82,7 @@ def _split_block(block: RecordBlock, separator: bytes, record: int, blocks: Bloc
         text=text,
         offsets=offsets,
         records=record + np.flatnonzero(is_text),
-        positions=block.position + starts[is_text],
+        positions=position + starts[is_text],
         num_records=len(ends),
         num_bytes=len(content),
     )
