@@ -108,7 +108,10 @@ def _plan_or_resume(
                 "use --force to start over, or another folder"
             )
         prepare_folder(folder, layout.formats)
-        return before
+        plan = msgspec.structs.replace(before, config=config)  # what changes no output may change
+        if plan != before:
+            write_json(folder / PLAN, plan)
+        return plan
     plan = Plan(
         version=1,
         identity=identity,
