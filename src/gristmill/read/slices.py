@@ -6,10 +6,8 @@ import math
 
 from gristmill.config import ReadConfig
 from gristmill.errors import BadFileError
-from gristmill.read.arrow import count_batches
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.lines import END_OF_FILE
-from gristmill.read.parquet import row_group_sizes
 from gristmill.read.storage import is_remote, serves_ranges
 
 
@@ -17,8 +15,12 @@ def slice_file(index: int, file: InputFile, config: ReadConfig, unit_bytes: int)
     """Slices of about `unit_bytes` that make up the file; one alone where it cannot be cut or opened."""
     try:
         if file.format == "parquet":
+            from gristmill.read.parquet import row_group_sizes
+
             return _gather_parts(index, row_group_sizes(file), unit_bytes)
         if file.format == "arrow":
+            from gristmill.read.arrow import count_batches
+
             num_batches = count_batches(file)
             return _gather_parts(index, [math.ceil(file.num_bytes / num_batches)] * num_batches, unit_bytes)
     except (BadFileError, ZeroDivisionError):

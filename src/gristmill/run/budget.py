@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gristmill.config import Backend, RunConfig, TokenizeConfig
+from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks
 from gristmill.run.resources import available_memory, num_cores
 
-RUN_BYTES = 110 << 20
+RUN_BYTES = 80 << 20
 """Held by the process that runs the workers."""
-WORKER_BYTES = 170 << 20
-"""Held by a worker before it reads anything: Python, Arrow, a tokenizer, the pieces it remembers."""
+WORKER_BYTES = 110 << 20
+"""Held by a worker that has loaded a small tokenizer: what is reckoned with until it is known."""
+CACHE_BYTES = DEFAULT_CACHE_BYTES + (8 << 20)
+"""Of pieces a worker will remember, and the tables round them."""
 BLOCK_COST = 12
 """Bytes held for each byte of a block: the input, the text, ids, rows, and what is being written."""
-DOCUMENT_COST = 6
+DOCUMENT_SHARE = 16
+"""A document may have this part of the memory: it costs a multiple of its size."""
 MIN_BLOCK_BYTES = 256 << 10
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 STREAMING_BYTES = 500 * 10**6
@@ -33,27 +36,23 @@ class Budget(NamedTuple):
     write_behind: bool
 
 
-def settle_budget(config: TokenizeConfig) -> Budget:
-    """Workers and block sizes that stay within the memory; explicit options win over the preset's."""
+def settle_budget(config: TokenizeConfig, *, worker_bytes: int = WORKER_BYTES) -> Budget:
+    """Workers and block sizes that stay within the memory; explicit options win over the preset's.
+
+    `worker_bytes` is what a worker holds once it has loaded the tokenizer."""
     run = config.run
     backend = run.backend or _default_backend(config)
     memory = _memory(run)
-    num_workers = _num_workers(run, backend, memory)
+    num_workers = _num_workers(config, backend, memory, worker_bytes)
     share = (memory - RUN_BYTES) // num_workers if backend == "local" else memory
-    spare = max(share - WORKER_BYTES, 0)
-    wanted = (
-        byte_size(run.block_bytes, name="run.block_bytes")
-        if run.block_bytes is not None
-        else max(MIN_BLOCK_BYTES, min(BLOCK_BYTES[run.preset], spare // BLOCK_COST))
-    )
     is_extreme = run.preset == "extreme"
     return Budget(
         backend=backend,
         num_workers=num_workers,
         memory_bytes=memory,
         blocks=Blocks(
-            block_bytes=wanted,
-            max_document_bytes=_max_document_bytes(config, spare),
+            block_bytes=_block_bytes(run, share - worker_bytes - CACHE_BYTES),
+            max_document_bytes=_max_document_bytes(config, memory),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
             read_ahead=is_extreme if run.read_ahead is None else run.read_ahead,
         ),
@@ -69,24 +68,31 @@ def _default_backend(config: TokenizeConfig) -> Backend:
 
 def _memory(run: RunConfig) -> int:
     if run.memory is not None:
-        memory = byte_size(run.memory, name="run.memory")
-        least = RUN_BYTES + WORKER_BYTES
-        if memory < least:
-            raise ConfigError(f"run.memory is {run.memory}; a run needs at least {least // 10**6}MB")
-        return memory
+        return byte_size(run.memory, name="run.memory")
     half = available_memory() // 2
     return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
 
 
-def _num_workers(run: RunConfig, backend: Backend, memory: int) -> int:
-    if run.workers is not None:
-        return run.workers
-    if backend == "inline":
-        return 1
-    return max(1, min(num_cores(), (memory - RUN_BYTES) // (WORKER_BYTES + MIN_BLOCK_BYTES * BLOCK_COST)))
+def _num_workers(config: TokenizeConfig, backend: Backend, memory: int, worker_bytes: int) -> int:
+    """As many as asked for, or as there are cores, and no more than the memory holds."""
+    least = worker_bytes + CACHE_BYTES + MIN_BLOCK_BYTES * BLOCK_COST
+    fitting = (memory - RUN_BYTES) // least
+    if fitting < 1:
+        raise ConfigError(
+            f"run.memory is {memory // 10**6} MB; with the tokenizer {config.tokenizer.source} a run needs "
+            f"at least {(RUN_BYTES + least) // 10**6 + 1} MB"
+        )
+    wanted = config.run.workers or (1 if backend == "inline" else num_cores())
+    return wanted if backend == "inline" else min(wanted, fitting)
 
 
-def _max_document_bytes(config: TokenizeConfig, spare: int) -> int:
+def _block_bytes(run: RunConfig, spare: int) -> int:
+    if run.block_bytes is not None:
+        return byte_size(run.block_bytes, name="run.block_bytes")
+    return max(MIN_BLOCK_BYTES, min(BLOCK_BYTES[run.preset], spare // BLOCK_COST))
+
+
+def _max_document_bytes(config: TokenizeConfig, memory: int) -> int:
     if config.read.max_document_bytes is not None:
         return byte_size(config.read.max_document_bytes, name="read.max_document_bytes")
-    return max(spare // DOCUMENT_COST, MIN_BLOCK_BYTES)
+    return max(memory // DOCUMENT_SHARE, MIN_BLOCK_BYTES)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from gristmill.config import TokenizerConfig
+from gristmill.config import TokenizeConfig
 from gristmill.pipeline import Block, Job
-from gristmill.run.budget import Budget
+from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Load, Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import Progress
@@ -22,10 +22,10 @@ LOOK_EVERY_S = 0.1
 class InlineBackend:
     """No other process: the simplest to debug, and all that a small machine may have memory for."""
 
-    def __init__(self, tokenizer: TokenizerConfig, budget: Budget) -> None:
-        self._name = tokenizer.source
-        self._tokenizer = load_configured(Load(tokenizer))
-        self._budget = budget
+    def __init__(self, config: TokenizeConfig) -> None:
+        self._name = config.tokenizer.source
+        self._tokenizer = load_configured(Load(config.tokenizer))
+        self.budget = settle_budget(config, worker_bytes=resident_bytes())
         self._job: Job | None = None
 
     def facts(self) -> TokenizerFacts:
@@ -36,9 +36,9 @@ class InlineBackend:
         """The plan is in the folder."""
         prepare = Prepare(
             folder=str(folder),
-            blocks=self._budget.blocks,
-            num_threads=self._budget.num_workers,
-            write_behind=self._budget.write_behind,
+            blocks=self.budget.blocks,
+            num_threads=self.budget.num_workers,
+            write_behind=self.budget.write_behind,
         )
         self._job = make_job_of(prepare, self._tokenizer)
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import msgspec
 
 from gristmill import errors
-from gristmill.config import TokenizerConfig
+from gristmill.config import TokenizeConfig
 from gristmill.errors import GristmillError, RunError
-from gristmill.run.budget import MIN_BLOCK_BYTES, Budget
+from gristmill.run.budget import MIN_BLOCK_BYTES, Budget, settle_budget
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import Progress
@@ -27,19 +27,20 @@ from gristmill.run.settle import TokenizerFacts
 MAX_ATTEMPTS = 3
 POLL_S = 0.1
 LOG_LINES = 5
+FULL = 0.97
 
 
 class LocalBackend:
     """Worker processes on this machine."""
 
-    def __init__(self, tokenizer: TokenizerConfig, budget: Budget) -> None:
-        self._tokenizer = tokenizer
-        self._budget = budget
+    def __init__(self, config: TokenizeConfig) -> None:
+        self._config = config
+        self._budget = settle_budget(config)
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
         # They load the tokenizer while the run is being planned.
-        for _ in range(budget.num_workers):
+        for _ in range(self._budget.num_workers):
             self._start()
 
     def facts(self) -> TokenizerFacts:
@@ -48,10 +49,22 @@ class LocalBackend:
             for worker in self._ready(None):
                 for message in worker.receive():
                     if isinstance(message, Loaded):
+                        self._fit(message.resident_bytes)
                         return message.facts
                     if isinstance(message, Failed):
                         raise _as_error(message)
                     raise RunError(f"{worker.last_words()} while it loaded the tokenizer")
+
+    @property
+    def budget(self) -> Budget:
+        """What the run may use."""
+        return self._budget
+
+    def _fit(self, worker_bytes: int) -> None:
+        """Go on with as many workers as the memory holds, now that it is known what one takes."""
+        self._budget = settle_budget(self._config, worker_bytes=worker_bytes)
+        for worker in self._workers[self._budget.num_workers :]:
+            self._end(worker)
 
     def prepare(self, folder: Path, *, num_tasks: int) -> None:
         """The plan is in the folder: tell the workers; no more of them than there is work for."""
@@ -144,12 +157,13 @@ class LocalBackend:
         waiting.appendleft(msgspec.structs.replace(task, block_bytes=smaller))
 
     def _watch_memory(self, progress: Progress) -> None:
-        """End the largest worker where the budget is about to be exceeded."""
+        """End the largest worker at work where the budget is about to be exceeded."""
         sizes = {worker: resident_bytes(worker.process.pid) for worker in self._workers}
         total = resident_bytes() + sum(sizes.values())
         progress.saw_memory(total)
-        if total > self._budget.memory_bytes * 0.97 and sizes:
-            largest = max(sizes, key=lambda worker: sizes[worker])
+        busy = [worker for worker in sizes if worker.task]
+        if total > self._budget.memory_bytes * FULL and busy:
+            largest = max(busy, key=lambda worker: sizes[worker])
             largest.is_too_large = True
             largest.process.kill()
 
@@ -160,7 +174,7 @@ class LocalBackend:
         worker = _Worker()
         self._workers.append(worker)
         self._selector.register(worker.answers, selectors.EVENT_READ, worker)
-        worker.send(Load(self._tokenizer))
+        worker.send(Load(self._config.tokenizer))
         if self._prepare is not None:
             worker.send(self._prepare)
 

@@ -39,6 +39,8 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """From a worker: the tokenizer is there."""
 
     facts: TokenizerFacts
+    resident_bytes: int
+    """What the worker holds now."""
 
 
 class Worked(msgspec.Struct, frozen=True, tag="worked"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from gristmill.read import InputFile
 from gristmill.tokenizer import Tokenizer
 
 IDENTITY_VERSION = 1
+MAX_SPECIALS_SHOWN = 6
 NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output")
 """Options that change no shard; inputs are told by their files."""
 
@@ -28,6 +30,8 @@ class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     bos_id: int | None
     eos_id: int | None
     pad_id: int | None
+    special_tokens: dict[str, int]
+    """The first few, for people."""
     engine: str
     why_not_native: str | None
 
@@ -48,6 +52,7 @@ def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
+        special_tokens=dict(itertools.islice(tokenizer.special_tokens.items(), MAX_SPECIALS_SHOWN)),
         engine=tokenizer.engine_name,
         why_not_native=tokenizer.why_not_native,
     )
@@ -125,9 +130,10 @@ def _end_id(
         return None
     id_ = own if given is None else given
     if id_ is None:
+        specials = ", ".join(f"{text} is {id_}" for text, id_ in facts.special_tokens.items())
         raise ConfigError(
-            f"the tokenizer {facts.name} names no {name.upper()} token; "
-            f"give encode.{name}_id, or set encode.add_{name}: false"
+            f"the tokenizer {facts.name} names no {name.upper()} token; give encode.{name}_id "
+            f"(of its special tokens, {specials or 'none is known'}), or set encode.add_{name}: false"
         )
     return id_
 

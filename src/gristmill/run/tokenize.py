@@ -73,10 +73,10 @@ def tokenize(
     config = settle_sizes(config)
     folder = Path(config.write.output)
     with locked(folder):
-        budget = settle_budget(config)
-        backend = BACKENDS[budget.backend](config.tokenizer, budget)
+        backend = BACKENDS[settle_budget(config).backend](config)
         try:
-            plan = _plan_or_resume(config, folder, budget, backend.facts(), force=force)
+            facts = backend.facts()
+            plan = _plan_or_resume(config, folder, backend.budget, facts, force=force)
             manifest = read_manifest(folder)
             if manifest is not None:
                 return RunResult(folder=str(folder), manifest=manifest, last=None, failed={})

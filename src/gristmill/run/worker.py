@@ -22,6 +22,7 @@ from gristmill.pipeline import Block, Job, pack_tails, process_unit
 from gristmill.records import UnitRecord
 from gristmill.run.folder import read_plan, read_records
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, ToWorker, Worked
+from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import facts_of
 from gristmill.tokenizer import Tokenizer, load_tokenizer
 
@@ -51,7 +52,7 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     load = receive()
     assert isinstance(load, Load)
     tokenizer = load_configured(load)
-    answer(Loaded(facts_of(tokenizer, load.tokenizer.source)))
+    answer(Loaded(facts_of(tokenizer, load.tokenizer.source), resident_bytes()))
     prepare = receive()
     assert isinstance(prepare, Prepare)
     job = make_job_of(prepare, tokenizer)
