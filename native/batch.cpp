@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "utf8.hpp"
+#include "utf8_check.hpp"
 
 namespace gristmill {
 
@@ -130,7 +131,7 @@ void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documen
     std::string replaced;
     for (size_t i = begin; i < end; ++i) {
         std::string_view text(reinterpret_cast<const char*>(documents[i].data), documents[i].size);
-        size_t invalid = documents[i].is_checked ? text.size() : utf8_first_invalid(documents[i].data, text.size());
+        size_t invalid = documents[i].is_checked ? text.size() : utf8_find_invalid(documents[i].data, text.size());
         if (invalid < text.size()) {
             if (!options.replace_invalid) {
                 error = {DocumentError::Kind::invalid_utf8, i, invalid};

@@ -13,6 +13,7 @@
 #include "memory.hpp"
 #include "pack.hpp"
 #include "utf8.hpp"
+#include "utf8_check.hpp"
 #include "vocabulary.hpp"
 
 namespace nb = nanobind;
@@ -260,7 +261,7 @@ nb::tuple encode(Engine& engine, DocumentViews& views, const std::string& specia
 nb::object find_invalid(const Bytes& buffer, const Offsets& offsets) {
     DocumentViews views(buffer, offsets, false);
     for (size_t i = 0; i < views.documents.size(); ++i) {
-        size_t at = utf8_first_invalid(views.documents[i].data, views.documents[i].size);
+        size_t at = utf8_find_invalid(views.documents[i].data, views.documents[i].size);
         if (at < views.documents[i].size) return nb::make_tuple(i, at);
     }
     return nb::none();
