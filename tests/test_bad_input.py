@@ -141,7 +141,7 @@ def test_every_quarantined_line_is_where_its_entry_says(finished, corpus):
 
 
 def test_documents_before_a_truncation_are_kept(finished):
-    output, manifest, entries = finished
+    _, manifest, entries = finished
     for entry in entries:
         if entry["reason"] == "truncated" and ".gz" in entry["file"]:
             assert entry["record"] > 100

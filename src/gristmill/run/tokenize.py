@@ -12,9 +12,11 @@ from gristmill.config import TokenizeConfig
 from gristmill.errors import LedgerError, ResumeError, RunError
 from gristmill.files import write_whole
 from gristmill.formats import check_formats, finish_run
+from gristmill.layout import Layout
 from gristmill.ledger import add_up, check_balance
 from gristmill.pipeline import Limit
-from gristmill.plan import Plan, plan_units
+from gristmill.plan import Plan, Unit, plan_units
+from gristmill.read import InputFile
 from gristmill.records import FileRecord, Ledger, Manifest, ShardRecord, UnitRecord
 from gristmill.run.budget import Budget, settle_budget
 from gristmill.run.folder import (
@@ -39,7 +41,7 @@ from gristmill.run.messages import Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.quarantine import merge_quarantine
-from gristmill.run.settle import TokenizerFacts, differences, identity_of, settle_layout, settle_sizes
+from gristmill.run.settle import differences, identity_of, settle_layout, settle_sizes
 from gristmill.sidecars import FOLDER
 
 BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
@@ -75,8 +77,9 @@ def tokenize(
     with locked(folder):
         backend = BACKENDS[settle_budget(config).backend](config)
         try:
-            facts = backend.facts()
-            plan = _plan_or_resume(config, folder, backend.budget, facts, force=force)
+            inputs = plan_units(config.read)  # while workers load the tokenizer
+            layout = settle_layout(config, backend.facts())
+            plan = _plan_or_resume(config, folder, layout, inputs, backend.budget, force=force)
             manifest = read_manifest(folder)
             if manifest is not None:
                 return RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
@@ -87,17 +90,22 @@ def tokenize(
 
 
 def _plan_or_resume(
-    config: TokenizeConfig, folder: Path, budget: Budget, facts: TokenizerFacts, *, force: bool
+    config: TokenizeConfig,
+    folder: Path,
+    layout: Layout,
+    inputs: tuple[tuple[InputFile, ...], tuple[Unit, ...]],
+    budget: Budget,
+    *,
+    force: bool,
 ) -> Plan:
     """The plan in the folder where it is this job's, else a new one."""
-    layout = settle_layout(config, facts)
     check_formats(config.write, layout)
     if force and (folder / PLAN).exists():
         start_over(folder)
     before = read_plan(folder)
     if before is None:
         check_unused(folder)
-    files, units = plan_units(config.read)
+    files, units = inputs
     identity = identity_of(config, layout, files)
     if before is not None:
         changes = differences(before.identity, identity)
