@@ -41,6 +41,7 @@ line_files = st.lists(
     st.one_of(
         st.sampled_from([b"", b"\n", b"\r\n", b"\n\n", b" ", b"\xff", b"\xc3", b"\xef\xbb\xbf", b"\0"]),
         st.text(max_size=20).map(str.encode),
+        st.text("ab ", min_size=1, max_size=6).map(lambda text: text.encode() + b"\r\n"),
         st.binary(max_size=4),
     ),
     min_size=1,
@@ -153,6 +154,13 @@ def test_an_utf16_file_is_bad_in_every_slice(tmp_path, document):
     found = read_all(path, unit_bytes=8, document=document)
     assert found.fault == ("corrupt", "the text is UTF-16; convert it to UTF-8")
     assert found.texts == []
+
+
+def test_line_ends_of_two_bytes_are_no_part_of_a_line(tmp_path):
+    path = write(tmp_path, "a.txt", b"one\r\n\r\n two\r\r\n\rthree \r\nfour\r")
+    found = read_all(path, unit_bytes=5, document="line")
+    assert found.texts == ["one", " two\r", "\rthree ", "four"]
+    assert found.positions == [0, 7, 14, 23]
 
 
 def test_text_of_a_file_is_kept_as_it_is_but_for_the_mark(tmp_path):

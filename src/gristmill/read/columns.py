@@ -5,6 +5,8 @@ What a file says of itself is checked before it is used: offsets and indices tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from gristmill.errors import BadFileError
 from gristmill.read.blocks import Blocks
 from gristmill.read.documents import NO_OFFSETS, check_documents
 from gristmill.read.fields import FieldPath, id_path, show_path, text_paths
+from gristmill.read.storage import describe_error
 
 MAX_NAMES_SHOWN = 8
 ColumnPath = list[str]
@@ -35,6 +38,16 @@ class Columns(NamedTuple):
         return self.texts if self.name is None else [*self.texts, self.name]
 
 
+@contextmanager
+def checked_arrow() -> Iterator[None]:
+    """What Arrow refuses to work with is a corrupt file."""
+    try:
+        yield
+    except (pa.ArrowException, UnicodeError, OSError) as error:
+        raise BadFileError("corrupt", describe_error(error)) from error
+
+
+@checked_arrow()
 def find_columns(schema: Any, config: ReadConfig) -> Columns:
     """The columns of a file that are to be read; of several text fields, those that it has."""
     texts = []
@@ -57,30 +70,27 @@ def find_columns(schema: Any, config: ReadConfig) -> Columns:
     return Columns(texts, _decode(named))
 
 
+@checked_arrow()
 def make_documents(
     batch: Any, columns: Columns, config: ReadConfig, blocks: Blocks, *, record: int
 ) -> DocumentBatch:
     """Documents of the rows of a record batch, `record` being the number of its first row."""
-    try:
-        text = _join([_to_binary(_find_column(batch, path)) for path in columns.texts], config.join)
-        names = None if columns.name is None else _to_names(_find_column(batch, columns.name))
-        records = np.arange(record, record + len(batch))
-        bad: tuple[BadDocument, ...] = ()
-        if text.null_count:
-            is_null = text.is_null().to_numpy(zero_copy_only=False)
-            bad = tuple(_null_document(number) for number in records[is_null].tolist())
-            names = None if names is None else names.filter(text.is_valid())
-            records, text = records[~is_null], text.drop_null()
-        flat, offsets = _flatten(text)
-        flat_names = None if names is None else _flatten(names)
-    except pa.ArrowException as error:
-        raise BadFileError("corrupt", " ".join(str(error).split())[:300]) from error
+    text = _join([_to_binary(_find_column(batch, path)) for path in columns.texts], config.join)
+    names = None if columns.name is None else _to_names(_find_column(batch, columns.name))
+    records = np.arange(record, record + len(batch))
+    bad: tuple[BadDocument, ...] = ()
+    if text.null_count:
+        is_null = text.is_null().to_numpy(zero_copy_only=False)
+        bad = tuple(_null_document(number) for number in records[is_null].tolist())
+        names = None if names is None else names.filter(text.is_valid())
+        records, text = records[~is_null], text.drop_null()
+    flat, offsets = _flatten(text)
     found = DocumentBatch(
         text=flat,
         offsets=offsets,
         records=records,
         positions=np.full(len(records), -1),
-        names=flat_names,
+        names=None if names is None else _flatten(names),
         bad=bad,
         num_records=len(batch),
         num_bytes=len(flat),

@@ -69,7 +69,7 @@ def _open_parquet(file: InputFile, *, memory_map: bool) -> Iterator[Any]:
 def _read_group(parquet: Any, group: int, columns: Columns, blocks: Blocks) -> Iterator[Any]:
     num_rows = 0
     try:
-        for rows in _iterate(parquet, group, columns, _rows_at_a_time(parquet, group, columns, blocks)):
+        for rows in _iterate(parquet, group, columns, _rows_at_a_time(parquet, group, blocks)):
             num_rows += len(rows)
             yield rows
     except Exception as fault:
@@ -94,9 +94,8 @@ def _iterate(parquet: Any, group: int, columns: Columns, num_rows: int) -> Itera
     )
 
 
-def _rows_at_a_time(parquet: Any, group: int, columns: Columns, blocks: Blocks) -> int:
+def _rows_at_a_time(parquet: Any, group: int, blocks: Blocks) -> int:
+    # What the footer says of single columns is not asked for: on a damaged one that ends the process.
     footer = parquet.metadata.row_group(group)
-    wanted = {".".join(path) for path in columns.paths()}
-    parts = [footer.column(index) for index in range(footer.num_columns)]
-    num_bytes = sum(part.total_uncompressed_size for part in parts if part.path_in_schema in wanted)
-    return int(max(1, min(MAX_ROWS, blocks.block_bytes * footer.num_rows // max(num_bytes, 1))))
+    num_rows = blocks.block_bytes * footer.num_rows // max(footer.total_byte_size, 1)
+    return int(max(1, min(MAX_ROWS, num_rows)))

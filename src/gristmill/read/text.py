@@ -13,7 +13,8 @@ from gristmill.read.documents import NO_OFFSETS, check_documents, keep_documents
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.lines import NEWLINE, line_blocks, record_ends, separated_blocks, whole_block
 
-IS_TEXT = np.array([byte not in b" \t\r\n" for byte in range(256)])
+BLANKS = b" \t\r\n"
+IS_TEXT = np.array([byte not in BLANKS for byte in range(256)])
 CARRIAGE_RETURN = 13
 MAX_RECORDS = 1 << 16
 """In a batch: a bad line takes far more memory than the two bytes it may stand in."""
@@ -101,6 +102,9 @@ def _gather(content: Bytes, starts: Offsets, stops: Offsets) -> tuple[Bytes, Off
 def _find_text(text: Bytes, offsets: Offsets) -> NDArray[np.bool_]:
     """Of each document, whether there is more in it than blanks."""
     is_text = np.diff(offsets) > 0
-    if is_text.any():
-        is_text[is_text] = np.logical_or.reduceat(IS_TEXT[text], offsets[:-1][is_text])
+    is_text[is_text] = IS_TEXT[text[offsets[:-1][is_text]]]
+    # Few documents begin with a blank; only those are looked through.
+    for document in np.flatnonzero(~is_text).tolist():
+        content = text[offsets[document] : offsets[document + 1]]
+        is_text[document] = bool(content.tobytes().strip(BLANKS))
     return is_text
