@@ -1,5 +1,6 @@
 """A run survives: real processes killed at random moments, signals, a folder in use, a full disk."""
 
+import json
 import os
 import random
 import signal
@@ -156,6 +157,37 @@ def test_a_unit_that_kills_every_worker_is_given_up_and_the_rest_goes_on(tokeniz
     assert poisoned != {u.index for u in plan.units}
     run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
     run(tokenizer, tmp_path / "corpus", tmp_path / "whole")
+    assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "whole")
+
+
+GREED = """
+import sys, time
+
+def take(event, arguments):
+    if event == "open" and str(arguments[0]).endswith("part-1.jsonl"):
+        hoard = bytearray(b"x" * 700_000_000)
+        time.sleep(60)
+
+if "gristmill.run.worker" in " ".join(sys.orig_argv):
+    sys.addaudithook(take)
+"""
+
+
+def test_a_worker_that_outgrows_the_memory_is_ended(tokenizer, tmp_path, monkeypatch):
+    make_corpus(tmp_path / "corpus", num_files=2, num_docs=30)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(GREED)
+    options = {"run__backend": "local", "run__workers": 2, "run__memory": "600MB", "read__unit_bytes": 25_000}
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "site")
+        result = run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
+    assert result.failed
+    assert all("run.memory, 600 MB" in why for why in result.failed.values())
+    assert len(read_records(tmp_path / "out", read_plan(tmp_path / "out"))) > 0
+    events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
+    assert {event["unit"] for event in events if event["event"] == "retry"} == set(result.failed)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "whole", read__unit_bytes=25_000)
     assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "whole")
 
 

@@ -81,22 +81,19 @@ class LocalBackend:
 
     def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
         """Outcomes of tasks, as they come; tasks are started in order."""
-        waiting = deque(tasks)
-        attempts: Counter[int] = Counter()
+        queue = _Queue(tasks)
         if tasks and not self._workers:
             self._start()
         try:
-            while waiting or any(worker.task for worker in self._workers):
-                for worker in self._workers:
-                    if worker.task is None and waiting:
-                        self._assign(worker, waiting.popleft(), attempts, progress)
+            while queue or self._busy():
+                self._assign(queue, progress)
                 for worker in self._ready(POLL_S):
                     for message in worker.receive():
-                        yield from self._hear(worker, message, waiting, attempts, progress)
+                        yield from self._hear(worker, message, queue, progress)
                 self._watch_memory(progress)
                 progress.tick()
         finally:  # the caller may have enough before all is done
-            for worker in [worker for worker in self._workers if worker.task]:
+            for worker in self._busy():
                 self._end(worker)
 
     def close(self) -> None:
@@ -105,19 +102,24 @@ class LocalBackend:
             self._end(worker)
         self._selector.close()
 
-    def _assign(self, worker: _Worker, task: Task, attempts: Counter[int], progress: Progress) -> None:
-        attempts[task.unit] += 1
-        worker.task = task
+    def _busy(self) -> list[_Worker]:
+        return [worker for worker in self._workers if worker.task]
+
+    def _assign(self, queue: _Queue, progress: Progress) -> None:
+        """Give idle workers what is waiting; what needs much memory comes last, with nobody beside it."""
+        if not queue.waiting and queue.alone and not self._busy():
+            for worker in self._workers[1:]:
+                self._end(worker)
+            queue.waiting.append(queue.alone.popleft())
+        for worker in self._workers:
+            if worker.task is None and queue.waiting:
+                worker.task = queue.waiting.popleft()
+                queue.attempts[worker.task.unit] += 1
+                worker.send(worker.task)
         progress.num_workers = len(self._workers)
-        worker.send(task)
 
     def _hear(
-        self,
-        worker: _Worker,
-        message: FromWorker | None,
-        waiting: deque[Task],
-        attempts: Counter[int],
-        progress: Progress,
+        self, worker: _Worker, message: FromWorker | None, queue: _Queue, progress: Progress
     ) -> Iterator[Outcome]:
         task = worker.task
         if isinstance(message, Worked) and task is not None:
@@ -128,33 +130,20 @@ class LocalBackend:
         elif isinstance(message, Failed) and message.is_users:
             raise _as_error(message)
         elif message is None or isinstance(message, Failed):
-            why = message.message if message else worker.last_words()
             is_memory = worker.is_too_large or (message is not None and message.kind == "MemoryError")
+            why = message.message if message else worker.last_words()
+            if is_memory:
+                why = f"it needs more than run.memory, {self._budget.memory_bytes // 10**6} MB, allows"
             self._end(worker)
             self._start()
             if task is not None:
                 progress.lost(task.unit)
-                yield from self._retry(task, why, waiting, attempts, progress, is_memory=is_memory)
+                progress.note("retry", unit=task.unit, why=why)
+                if not queue.retry(task, self._smaller(task) if is_memory else None):
+                    yield Outcome(task, None, why)
 
-    def _retry(
-        self,
-        task: Task,
-        why: str,
-        waiting: deque[Task],
-        attempts: Counter[int],
-        progress: Progress,
-        *,
-        is_memory: bool,
-    ) -> Iterator[Outcome]:
-        """Once more, in smaller blocks where memory was the reason, until it is hopeless."""
-        block_bytes = task.block_bytes or self._budget.blocks.block_bytes
-        can_shrink = is_memory and block_bytes > MIN_BLOCK_BYTES
-        if attempts[task.unit] >= MAX_ATTEMPTS and not can_shrink:
-            yield Outcome(task, None, why)
-            return
-        progress.note("retry", unit=task.unit, why=why)
-        smaller = max(block_bytes // 4, MIN_BLOCK_BYTES) if is_memory else task.block_bytes
-        waiting.appendleft(msgspec.structs.replace(task, block_bytes=smaller))
+    def _smaller(self, task: Task) -> int:
+        return max((task.block_bytes or self._budget.blocks.block_bytes) // 4, MIN_BLOCK_BYTES)
 
     def _watch_memory(self, progress: Progress) -> None:
         """End the largest worker at work where the budget is about to be exceeded."""
@@ -182,6 +171,28 @@ class LocalBackend:
         self._workers.remove(worker)
         self._selector.unregister(worker.answers)
         worker.end()
+
+
+class _Queue:
+    """Tasks to be done, those to be done with no other beside them, and how often each was tried."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.waiting = deque(tasks)
+        self.alone: deque[Task] = deque()
+        self.attempts: Counter[int] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.alone)
+
+    def retry(self, task: Task, block_bytes: int | None) -> bool:
+        """Once more, where memory was the reason alone and in smaller blocks; False when it is hopeless."""
+        if self.attempts[task.unit] >= MAX_ATTEMPTS:
+            return False
+        if block_bytes is None:
+            self.waiting.appendleft(task)
+        else:
+            self.alone.append(msgspec.structs.replace(task, block_bytes=block_bytes))
+        return True
 
 
 class _Worker:
