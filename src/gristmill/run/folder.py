@@ -46,7 +46,12 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ResumeError(f"{folder}: another run is at work in this folder; wait for it") from error
-        yield
+        try:
+            yield
+        finally:
+            if os.listdir(folder) == [LOCK]:  # a job that was refused leaves no folder behind
+                (folder / LOCK).unlink()
+                folder.rmdir()
 
 
 def read_plan(folder: Path) -> Plan | None:
