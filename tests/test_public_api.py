@@ -6,17 +6,31 @@ import sys
 import gristmill
 
 PUBLIC = {
+    "BadDocumentError",
+    "BadFileError",
     "ConfigError",
+    "EncodeConfig",
     "GristmillError",
     "InputError",
+    "LedgerError",
     "MissingPackageError",
+    "PackConfig",
+    "ReadConfig",
+    "ResumeError",
+    "RunConfig",
+    "RunError",
+    "RunResult",
     "TokenBatch",
+    "TokenizeConfig",
     "Tokenizer",
+    "TokenizerConfig",
     "TokenizerError",
     "TokenizerFormatError",
     "UnsupportedTokenizerError",
+    "WriteConfig",
     "__version__",
     "load_tokenizer",
+    "tokenize",
 }
 
 
@@ -40,6 +54,7 @@ def test_every_error_is_a_gristmill_error():
 
 def test_importing_loads_no_optional_package():
     optional = ["tiktoken", "sentencepiece", "transformers", "pyarrow", "matplotlib", "huggingface_hub"]
+    optional += ["yaml", "rich", "zstandard", "isal", "fsspec", "gristmill.run"]
     code = f"import sys, gristmill; print([name for name in {optional} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"

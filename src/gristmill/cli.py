@@ -15,7 +15,7 @@ from typing import get_args
 import msgspec
 
 from gristmill.batch import Errors
-from gristmill.cli_run import add_tokenize
+from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
@@ -25,6 +25,7 @@ EXAMPLES = """\
 examples:
   gristmill demo                                     see it work, in a few seconds
   gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
+  gristmill plan corpus/ -t path/to/llama3           what that would write and need, before it does
   gristmill tokenizer path/to/llama3                 what was understood of a tokenizer
   gristmill encode -t path/to/llama3 "Hello, you"    text to ids
   gristmill encode -t cl100k_base.tiktoken --json < page.txt
@@ -286,6 +287,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "turn files of text into shards of tokens, ready for training",
         "gristmill tokenize corpus/*.jsonl.zst -t path/to/llama3 -o shards --format megatron,olmo",
         add_tokenize,
+    ),
+    "plan": (
+        "estimate what tokenize would write, and find what would stop it; writes nothing",
+        "gristmill plan corpus/*.jsonl.zst -t path/to/llama3 --format parquet --pack best_fit",
+        add_plan,
     ),
     "tokenizer": (
         "show what was understood of a tokenizer",

@@ -118,6 +118,27 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     return 1 if result.failed else 0
 
 
+def add_plan(parser: argparse.ArgumentParser) -> None:
+    """Describe `plan`."""
+    add_job_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the estimate as JSON")
+    parser.epilog = (
+        f"{parser.epilog}\n\nit takes what tokenize takes, needs no --output, and ends with status 1 where "
+        "the run would fail"
+    )
+    parser.set_defaults(run=run_plan_command)
+
+
+def run_plan_command(arguments: argparse.Namespace) -> int:
+    """Say what the job would do; one that would fail is status 1."""
+    from gristmill.report.estimate import estimate_run
+    from gristmill.report.estimate_text import render_estimate
+
+    estimate = estimate_run(job_of(arguments, output="."))
+    print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
+    return 1 if estimate.problems else 0
+
+
 def require(condition: bool, message: str) -> None:
     """Refuse arguments that do not go together."""
     if not condition:

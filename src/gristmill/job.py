@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -62,6 +63,17 @@ def make_job(values: Mapping[str, Any], overrides: Iterable[tuple[str, str, Any]
         return msgspec.convert(_listed(sections), TokenizeConfig)
     except msgspec.ValidationError as error:
         raise ConfigError(_explain(str(error))) from error
+
+
+def as_job(config: TokenizeConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TokenizeConfig:
+    """The job that a config, plain values as in the YAML, or a YAML file describe, checked."""
+    if isinstance(config, str | os.PathLike):
+        return make_job(read_job_file(Path(config)))
+    # A struct made in Python was never checked.
+    values = msgspec.to_builtins(config) if isinstance(config, TokenizeConfig) else config
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{config!r}: is no job; give a TokenizeConfig, a dict or the path of a YAML file")
+    return make_job(values)
 
 
 def byte_size(value: str | int, *, name: str) -> int:

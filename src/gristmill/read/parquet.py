@@ -41,6 +41,13 @@ def row_group_sizes(file: InputFile) -> list[int]:
         return [footer.row_group(group).total_byte_size for group in range(footer.num_row_groups)]
 
 
+def count_rows(file: InputFile, part: Slice) -> float:
+    """Rows in the row groups of a slice."""
+    with _open_parquet(file, memory_map=False) as parquet:
+        groups = range(part.start, min(part.stop, parquet.metadata.num_row_groups))
+        return float(sum(parquet.metadata.row_group(group).num_rows for group in groups))
+
+
 @contextmanager
 def _open_parquet(file: InputFile, *, memory_map: bool) -> Iterator[Any]:
     try:

@@ -1,0 +1,272 @@
+"""What a run would do, estimated from a sample of its inputs before anything is written."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from gristmill.config import EncodeConfig, OutputFormat, TokenizeConfig
+from gristmill.errors import ConfigError
+from gristmill.formats import check_formats, formats_of
+from gristmill.layout import Layout
+from gristmill.plan import plan_units
+from gristmill.read import InputFile
+from gristmill.report.disk import Counts, estimate_disk
+from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
+from gristmill.report.words import of_bytes
+from gristmill.run.budget import BLOCK_COST, RUN_BYTES, WORKER_BYTES, Budget, settle_budget
+from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.messages import Load
+from gristmill.run.settle import (
+    TokenizerFacts,
+    differences,
+    facts_of,
+    identity_of,
+    settle_layout,
+    settle_sizes,
+)
+from gristmill.run.worker import load_configured
+
+START_S = 1.0
+"""Until workers have loaded the tokenizer."""
+READ_AND_ENCODE_SHARE = 0.7
+"""Of a unit's time; packing and writing take the rest. Seen with megatron and with packed parquet."""
+
+
+class InputKind(msgspec.Struct, frozen=True, kw_only=True):
+    """Input files of one format and compression."""
+
+    format: str
+    compression: str
+    num_files: int
+    num_bytes: int
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would read, write, need and stumble over."""
+
+    inputs: tuple[InputKind, ...]
+    num_units: int
+    tokenizer: TokenizerFacts
+    layout: Layout
+    sample_documents: int
+    sample_bytes: int
+    """Of text."""
+    is_exact: bool
+    """The sample was all of the input."""
+    documents: int
+    bad_documents: int
+    text_bytes: int
+    tokens: int
+    tokens_per_byte: float
+    rows: int | None
+    padding_fraction: float | None
+    disk_bytes: dict[OutputFormat, int]
+    """Of each format alone, before compression."""
+    disk_total_bytes: int
+    """Of all: what formats share counts once."""
+    backend: str
+    num_workers: int
+    block_bytes: int
+    max_document_bytes: int
+    memory_bytes: int
+    memory_budget_bytes: int
+    time_s: float
+    problems: tuple[str, ...]
+    """Each would stop the run."""
+    warnings: tuple[str, ...]
+
+
+def estimate_run(config: TokenizeConfig) -> Estimate:
+    """Look at the inputs of a job and estimate the rest; nothing is written."""
+    config = settle_sizes(config)
+    budget = settle_budget(config)
+    tokenizer = load_configured(Load(config.tokenizer))
+    facts = facts_of(tokenizer, config.tokenizer.source)
+    layout, problems = _settle(config, facts)
+    files, units = plan_units(config.read)
+    sample = take_sample(config, layout, files, units, tokenizer, budget.blocks)
+    counts, num_bad, text_bytes = _scale(config, sample, layout, num_units=len(units))
+    disk = estimate_disk(counts, config.write, layout)
+    num_cells = counts.num_rows * (layout.sequence_length or 0)
+    problems += _bad_input(config, sample) + _no_room(config, disk.total_bytes)
+    problems += _other_run(config, layout, files)
+    return Estimate(
+        inputs=tuple(_input_kind(kind, found) for kind, found in sample.kinds.items()),
+        num_units=len(units),
+        tokenizer=facts,
+        layout=layout,
+        sample_documents=sum(found.num_documents for found in sample.kinds.values()),
+        sample_bytes=sum(found.text_bytes for found in sample.kinds.values()),
+        is_exact=sample.is_complete,
+        documents=round(counts.num_documents),
+        bad_documents=round(num_bad),
+        text_bytes=round(text_bytes),
+        tokens=round(counts.num_tokens),
+        tokens_per_byte=counts.num_tokens / text_bytes if text_bytes else 0.0,
+        rows=round(counts.num_rows) if layout.sequence_length else None,
+        padding_fraction=max(0.0, 1 - counts.num_tokens / num_cells) if num_cells else None,
+        disk_bytes=disk.formats,
+        disk_total_bytes=disk.total_bytes,
+        backend=budget.backend,
+        num_workers=_busy_workers(budget, len(units)),
+        block_bytes=budget.blocks.block_bytes,
+        max_document_bytes=budget.blocks.max_document_bytes,
+        memory_bytes=_memory(budget, len(units)),
+        memory_budget_bytes=budget.memory_bytes,
+        time_s=_time(sample, budget, len(units)),
+        problems=tuple(problems),
+        warnings=tuple(_warnings(config, sample, facts)),
+    )
+
+
+def _settle(config: TokenizeConfig, facts: TokenizerFacts) -> tuple[Layout, list[str]]:
+    """The layout, or the nearest that can be settled, with what stands in the way."""
+    try:
+        layout = settle_layout(config, facts)
+    except ConfigError as error:
+        pack = msgspec.structs.replace(config.pack, pad_id=config.pack.pad_id or 0)
+        bare = msgspec.structs.replace(
+            config,
+            encode=EncodeConfig(add_eos=False),
+            pack=pack,
+            write=msgspec.structs.replace(config.write, dtype=None),
+        )
+        return settle_layout(bare, facts), [str(error)]
+    try:
+        check_formats(config.write, layout)
+    except ConfigError as error:
+        return layout, [str(error)]
+    return layout, []
+
+
+def _scale(
+    config: TokenizeConfig, sample: Sample, layout: Layout, *, num_units: int
+) -> tuple[Counts, float, float]:
+    """What is written, bad documents and bytes of text, from what was seen to all there is."""
+    factors = {kind: _factor(found) for kind, found in sample.kinds.items()}
+    documents, bad, text, tokens = (
+        sum(getattr(found, name) * factors[kind] for kind, found in sample.kinds.items())
+        for name in ("num_documents", "num_bad", "text_bytes", "num_tokens")
+    )
+    seen = sum(found.num_tokens for found in sample.kinds.values())
+    growth = tokens / seen if seen else 0.0
+    rows = sample.num_rows * growth
+    if layout.mode == "concat" and layout.sequence_length:
+        stride = layout.sequence_length - config.pack.overlap
+        rows = math.ceil(max(tokens - config.pack.overlap, 0) / stride)
+    limit = _limit(config, layout, documents, tokens, rows)
+    segments = sample.num_segments * growth
+    counts = Counts(documents * limit, tokens * limit, rows * limit, segments * limit, num_units)
+    return counts, bad * limit, text * limit
+
+
+def _factor(found: KindCounts) -> float:
+    return found.planned_bytes / found.seen_bytes if found.seen_bytes else 1.0
+
+
+def _limit(
+    config: TokenizeConfig, layout: Layout, documents: float, tokens: float, rows: float
+) -> float:
+    """The part of it all that max_rows and max_tokens let through."""
+    items = rows if layout.sequence_length else documents
+    cells = rows * layout.sequence_length if layout.sequence_length else tokens
+    parts = [1.0]
+    if config.run.max_rows and items:
+        parts.append(config.run.max_rows / items)
+    if config.run.max_tokens and cells:
+        parts.append(config.run.max_tokens / cells)
+    return min(parts)
+
+
+def _busy_workers(budget: Budget, num_units: int) -> int:
+    return max(1, min(budget.num_workers, num_units))
+
+
+def _memory(budget: Budget, num_units: int) -> int:
+    """What is held at a time, as the budget reckons it."""
+    each = WORKER_BYTES + BLOCK_COST * budget.blocks.block_bytes
+    if budget.backend == "inline":
+        return min(each, budget.memory_bytes)
+    return min(RUN_BYTES + _busy_workers(budget, num_units) * each, budget.memory_bytes)
+
+
+def _time(sample: Sample, budget: Budget, num_units: int) -> float:
+    work = sum(found.seconds * _factor(found) for found in sample.kinds.values())
+    return START_S + work / READ_AND_ENCODE_SHARE / _busy_workers(budget, num_units)
+
+
+def _bad_input(config: TokenizeConfig, sample: Sample) -> list[str]:
+    """What bad documents and files of the sample would do to the run."""
+    num_documents = sum(found.num_documents for found in sample.kinds.values())
+    num_bad = sum(sample.bad_documents.values())
+    allowed = config.run.max_bad_fraction
+    problems = []
+    if num_documents == 0:
+        reasons = ", ".join(_explain(sample, reason) for reason in sample.faults) or "there are none"
+        problems.append(f"no document of the sample can be used: {reasons}")
+    elif num_bad > allowed * (num_documents + num_bad):
+        problems.append(f"more documents are bad than run.max_bad_fraction {allowed} allows")
+    if num_bad and config.read.on_bad_document == "fail":
+        problems.append("read.on_bad_document is fail, and the sample has bad documents")
+    if sample.bad_files and config.read.on_bad_file == "fail":
+        problems.append("read.on_bad_file is fail, and the sample has bad files")
+    return problems
+
+
+def _no_room(config: TokenizeConfig, num_bytes: int) -> list[str]:
+    folder = Path(config.write.output).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if num_bytes <= free:
+        return []
+    return [f"the output takes about {of_bytes(num_bytes)}, and {folder} has {of_bytes(free)} free"]
+
+
+def _other_run(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, ...]) -> list[str]:
+    folder = Path(config.write.output)
+    before = read_plan(folder)
+    if before is None:
+        return []
+    changes = differences(before.identity, identity_of(config, layout, files))
+    if not changes:
+        return []
+    return [f"{folder}: holds a run of another job ({'; '.join(changes[:3])}); use --force or another folder"]
+
+
+def _warnings(config: TokenizeConfig, sample: Sample, facts: TokenizerFacts) -> list[str]:
+    found = []
+    for counts, what in ((sample.bad_documents, "documents"), (sample.bad_files, "files")):
+        found += [
+            f"{number:,} bad {what} in the sample: {_explain(sample, reason)}"
+            for reason, number in counts.most_common()
+        ]
+    if facts.why_not_native:
+        found.append(f"the native engine is not used: {facts.why_not_native}")
+    if read_manifest(Path(config.write.output)) is not None:
+        found.append(f"{config.write.output}: holds a finished run; the same command answers at once")
+    if any(not kind.planned_bytes for kind in sample.kinds.values()):
+        found.append("the size of some inputs is not known; the estimate leaves out what was not sampled")
+    if config.write.compression != "none" and "parquet" in formats_of(config.write):
+        found.append(f"parquet is compressed by {config.write.compression}: it will take less than said")
+    return found
+
+
+def _explain(sample: Sample, reason: str) -> str:
+    fault = sample.faults[reason]
+    is_field = reason == "missing_field" and "read.text_field" not in fault.detail
+    remedy = "; set read.text_field" if is_field else ""
+    return f"{reason} ({fault.detail}{remedy}; first in {fault.file})"
+
+
+def _input_kind(kind: Kind, found: KindCounts) -> InputKind:
+    return InputKind(
+        format=kind.format,
+        compression=kind.compression,
+        num_files=found.num_files,
+        num_bytes=found.stored_bytes,
+    )

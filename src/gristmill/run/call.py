@@ -1,0 +1,28 @@
+"""The run as a Python call: `gristmill.tokenize`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from gristmill.config import TokenizeConfig
+from gristmill.job import as_job
+from gristmill.run import tokenize as run
+from gristmill.run.progress import OnProgress
+from gristmill.run.tokenize import RunResult
+
+
+def tokenize(
+    config: TokenizeConfig | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> RunResult:
+    """Do a job: from the files it names to shards in its run folder.
+
+    The job is a TokenizeConfig, a dict with the sections of the YAML, or the path of a YAML file. The same
+    call again takes up a run that was cut short, and answers at once where it was finished; `force` starts
+    over. `on_progress` is called with a snapshot a few times a second. Units that could not be done are in
+    `failed` of what is returned; then there is no manifest."""
+    return run.tokenize(as_job(config), force=force, on_progress=on_progress)
