@@ -1,4 +1,4 @@
-"""Writes README's speed table from the raw results; with --check, only says whether README is up to date.
+"""Writes README's speed tables from the raw results; with --check, only says whether README is up to date.
 
 python benchmarks/render.py [--check]
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+import run_report
 from gristmill.bench import BenchReport, Measurement, median_s
 from gristmill.files import write_whole
 
@@ -29,6 +30,9 @@ def main() -> int:
     readme = ROOT / "README.md"
     old = readme.read_text(encoding="utf-8")
     new = put_between_markers(old, render(load_reports(arguments.results)))
+    if run_report.START in new and run_report.END_TO_END.exists():
+        table = run_report.render_run(run_report.load_run_report())
+        new = put_between_markers(new, table, start=run_report.START, end=run_report.END)
     if arguments.check:
         print("README is up to date" if new == old else "README differs: run benchmarks/render.py")
         return int(new != old)
@@ -44,11 +48,11 @@ def load_reports(folder: Path) -> list[tuple[str, BenchReport]]:
     ]
 
 
-def put_between_markers(readme: str, table: str) -> str:
+def put_between_markers(readme: str, table: str, *, start: str = START, end: str = END) -> str:
     """Replace what stands between the markers."""
-    before, _, rest = readme.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{table}\n{END}{after}"
+    before, _, rest = readme.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\n{table}\n{end}{after}"
 
 
 def render(reports: list[tuple[str, BenchReport]]) -> str:

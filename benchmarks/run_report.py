@@ -1,0 +1,107 @@
+"""What the benchmarks of a run keep, and the table that README shows of it."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import msgspec
+
+RESULTS = Path(__file__).parent / "results" / "run"
+END_TO_END = RESULTS / "end_to_end.json"
+MEMORY = RESULTS / "memory.json"
+START, END = "<!-- run:start -->", "<!-- run:end -->"
+OUTPUTS = {"megatron": "Megatron", "parquet": "Parquet, packed", "megatron of 20 files": "Megatron, 20 files"}
+RIVALS = ("datatrove", "datasets")
+
+
+class Timing(msgspec.Struct, kw_only=True):
+    """All rounds of one side on one input; lists have an entry a round."""
+
+    tokenizer: str
+    input: str
+    side: str
+    """gristmill, bare, datatrove or datasets."""
+    output: str = ""
+    """What gristmill writes."""
+    text_bytes: int = 0
+    """UTF-8 of the documents this side was given: a share of the input where `is_share`."""
+    is_share: bool = False
+    wall_s: list[float] = []
+    """Of the whole process."""
+    work_s: list[float] = []
+    """Without imports; of the bare encoder, encoding alone."""
+    stage_s: list[dict[str, float]] = []
+    """Of gristmill: seconds of all workers together."""
+    load_average: list[float] = []
+    """Of the machine in the minute before: others may have used it too."""
+
+
+class RunReport(msgspec.Struct, kw_only=True):
+    """All that was timed, with what it was timed on."""
+
+    machine: str
+    num_cores: int
+    python: str
+    versions: dict[str, str]
+    rounds: int
+    checks: list[str]
+    """Which ids were found equal before anything was timed."""
+    timings: list[Timing]
+
+
+def mb_per_s(timing: Timing) -> float:
+    """Text of the median round; a rival that had only a share is not charged for its imports."""
+    seconds = timing.work_s if timing.side == "bare" or timing.is_share else timing.wall_s
+    return timing.text_bytes / statistics.median(seconds) / 1e6
+
+
+def load_run_report(path: Path = END_TO_END) -> RunReport:
+    """The raw results."""
+    return msgspec.json.decode(path.read_bytes(), type=RunReport)
+
+
+def render_run(report: RunReport) -> str:
+    """A line for each tokenizer, input and output: MB/s of each side, and how gristmill compares."""
+    header = ["tokenizer", "input", "output", "gristmill", "bare encoder", "of it"]
+    header += [cell for rival in RIVALS for cell in (rival, "faster")]
+    lines = ["| " + " | ".join(header) + " |", "|---|---|---|" + "---:|" * (len(header) - 3)]
+    rows = [_row(report, timing) for timing in report.timings if timing.side == "gristmill" and timing.wall_s]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([*lines, "", _note(report)])
+
+
+def _row(report: RunReport, ours: Timing) -> list[str]:
+    cells = [ours.tokenizer, ours.input, OUTPUTS[ours.output], f"{mb_per_s(ours):.1f}"]
+    for side in ("bare", *RIVALS):
+        other = _find(report, ours, side)
+        if other is None:
+            cells += ["", ""]
+            continue
+        ratio = mb_per_s(ours) / mb_per_s(other)
+        cells += [f"{mb_per_s(other):.1f}", f"{ratio:.2f}" if side == "bare" else f"{ratio:.1f}x"]
+    return cells
+
+
+def _find(report: RunReport, ours: Timing, side: str) -> Timing | None:
+    place = (ours.tokenizer, ours.input, side)
+    found = (t for t in report.timings if (t.tokenizer, t.input, t.side) == place and t.wall_s)
+    return next(found, None)
+
+
+def _note(report: RunReport) -> str:
+    rounds = sorted({len(t.wall_s) for t in report.timings if t.wall_s})
+    shares = sorted({round(t.text_bytes / 1e6) for t in report.timings if t.is_share and t.wall_s})
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    share = (
+        f" Rivals were given the first {' or '.join(map(str, shares))} MB of an input, "
+        "and their imports are not counted there."
+        if shares
+        else ""
+    )
+    return (
+        "MB of text a second, whole processes with two workers from start to end "
+        "(bare encoder: encoding alone, two threads, text in memory). "
+        f"Medians of {' or '.join(map(str, rounds))} alternated rounds on "
+        f"{report.machine}, {report.num_cores} cores, Python {report.python}; {versions}.{share}"
+    )
