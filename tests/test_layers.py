@@ -24,6 +24,8 @@ LAYERS = (
     {"write_behind"},
     {"pipeline"},
     {"run"},
+    {"finished"},
+    {"verify", "convert"},
     {"report"},
     {"__init__"},
     {"bench_methods"},
@@ -31,7 +33,7 @@ LAYERS = (
     {"bench"},
     {"bench_report"},
     {"demo"},
-    {"cli_run"},
+    {"cli_run", "cli_output"},
     {"cli"},
     {"__main__"},
 )

@@ -15,6 +15,7 @@ from typing import get_args
 import msgspec
 
 from gristmill.batch import Errors
+from gristmill.cli_output import add_inspect
 from gristmill.cli_run import add_tokenize
 from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
@@ -286,6 +287,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "turn files of text into shards of tokens, ready for training",
         "gristmill tokenize corpus/*.jsonl.zst -t path/to/llama3 -o shards --format megatron,olmo",
         add_tokenize,
+    ),
+    "inspect": (
+        "show rows or documents of a finished run as text, with their borders and sources",
+        "gristmill inspect shards --document part-0.jsonl:16",
+        add_inspect,
     ),
     "tokenizer": (
         "show what was understood of a tokenizer",
