@@ -90,7 +90,7 @@ def test_records_count_blank_lines_and_bad_ones(tokenizer, tmp_path):
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", read__unit_bytes=10)
     (item,) = inspect_run(tmp_path / "out", document="a.jsonl:3").items
     assert item.parts[0].text == "four"
-    with pytest.raises(InputError, match="record 2 of a.jsonl is no document"):
+    with pytest.raises(InputError, match=r"record 2 of a\.jsonl is no document"):
         inspect_run(tmp_path / "out", document="a.jsonl:2")
 
 
@@ -168,7 +168,7 @@ def test_a_long_text_is_cut_unless_all_of_it_is_asked_for(tokenizer, tmp_path):
 
 
 def test_what_is_not_there_is_a_clear_error(rows, tmp_path):
-    with pytest.raises(InputError, match="167|no number"):
+    with pytest.raises(InputError, match="has no number 1000000"):
         inspect_run(rows, row=10**6)
     with pytest.raises(InputError, match="no document 'doc-9999'"):
         inspect_run(rows, document="doc-9999")

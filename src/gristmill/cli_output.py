@@ -10,6 +10,7 @@ from typing import get_args
 import msgspec
 
 from gristmill.config import OutputFormat
+from gristmill.errors import ConfigError
 
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
@@ -49,3 +50,48 @@ def run_inspect_command(arguments: argparse.Namespace) -> int:
     else:
         print(render_inspection(found, is_full=arguments.full))
     return 0
+
+
+def add_verify(parser: argparse.ArgumentParser) -> None:
+    """Describe `verify`."""
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="read and encode so many documents again, with the tokenizer's own library (default: 100; "
+        "0: none); where given, a document that cannot be read again is a fault",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.epilog = f"{parser.epilog}\n\n{VERIFY_NOTES}"
+    parser.set_defaults(run=run_verify_command)
+
+
+VERIFY_NOTES = """\
+checks:
+  records  manifest, plan and unit records say the same
+  files    every file is there, with its size and SHA-256, and no other
+  shards   every shard is whole in the eyes of its format, with the dtype of the run
+  ledger   documents and tokens in are those out and dropped, for each unit and the run
+  borders  documents begin and end where the sidecars say, with BOS, EOS and padding
+  sample   documents read from the input again give the ids that the shards have
+the status is 1 where anything is wrong."""
+
+
+def run_verify_command(arguments: argparse.Namespace) -> int:
+    """Check a run; a fault is status 1."""
+    from gristmill.verify import verify
+    from gristmill.verify.lines import render_verification
+
+    if arguments.sample is not None and arguments.sample < 0:
+        raise ConfigError(f"--sample is {arguments.sample}; it needs a number of documents, or 0")
+    found = verify(Path(arguments.folder), sample=arguments.sample, seed=arguments.seed, on_step=_show_step)
+    print(msgspec.json.encode(found).decode() if arguments.json else render_verification(found))
+    return 0 if found.is_sound else 1
+
+
+def _show_step(step: str) -> None:
+    """Show on a terminal what is being done, in place."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)

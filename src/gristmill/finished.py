@@ -134,6 +134,8 @@ def open_run(folder: Path) -> FinishedRun:
     for name in [*names, *(shard.name for shard in manifest.shards)]:
         if not SHARD_NAME.fullmatch(name):
             raise RunError(f"{folder}: {name!r} is no name of a shard; a record is damaged")
+    if any(not 0 <= part.file < len(plan.files) for unit in plan.units for part in unit.slices):
+        raise RunError(f"{folder}: its plan reads a file that it does not name; it is damaged")
     for unit, record in records.items():
         num_slices = len(plan.units[unit].slices) if unit < len(plan.units) else 0
         if len(record.slice_records) != num_slices or record.unit != unit:
