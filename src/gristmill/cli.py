@@ -15,6 +15,7 @@ from typing import get_args
 import msgspec
 
 from gristmill.batch import Errors
+from gristmill.cli_output import add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
@@ -292,6 +293,16 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "estimate what tokenize would write, and find what would stop it; writes nothing",
         "gristmill plan corpus/*.jsonl.zst -t path/to/llama3 --format parquet --pack best_fit",
         add_plan,
+    ),
+    "inspect": (
+        "show rows or documents of a finished run as text, with their borders and sources",
+        "gristmill inspect shards --document part-0.jsonl:16",
+        add_inspect,
+    ),
+    "verify": (
+        "check a finished run: checksums, counts, borders, and a sample encoded again",
+        "gristmill verify shards --sample 1000",
+        add_verify,
     ),
     "tokenizer": (
         "show what was understood of a tokenizer",

@@ -6,6 +6,7 @@ length, so that document i lies where it lies in the payload.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from gristmill.drafts import Draft
 from gristmill.errors import RunError
 from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
-from gristmill.formats.protocol import with_suffix
+from gristmill.formats.protocol import ItemBlock, with_suffix
 from gristmill.layout import Layout
 from gristmill.records import ShardRecord
 
@@ -37,6 +38,16 @@ class MovedView(PayloadView):
     def ids(self, item: int) -> NDArray[Any]:
         """Ids of a document."""
         return np.roll(super().ids(item), -1)
+
+    def blocks(self) -> Iterator[ItemBlock]:
+        """All documents in order: what follows a document's last token is its EOS, the next one's first."""
+        stop = 0
+        for block in super().blocks():
+            start, stop = stop, stop + len(block.ids)
+            ids = self.tokens[start + 1 : stop + 1]
+            if len(ids) < len(block.ids):
+                ids = np.append(ids, self.tokens[:1])
+            yield block._replace(ids=ids)
 
 
 def write_sidecars(payload: Payload, stem: Path) -> list[Draft]:
@@ -60,7 +71,7 @@ def read(stem: Path, layout: Layout) -> PayloadView:
     if map_file(path, np.dtype("u1"), count=HEADER_BYTES).tobytes() != _header(layout, len(tokens)):
         raise RunError(f"{path}: the header is not that of {len(tokens)} tokens of {layout.dtype}")
     view = view_by_ends(tokens, map_file(with_suffix(stem, ".ends"), END_TYPE))
-    return MovedView(view.tokens, view.num_items, view.span) if _is_moved(layout) else view
+    return MovedView(view.tokens, view.num_items, view.span, view.spans) if _is_moved(layout) else view
 
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:

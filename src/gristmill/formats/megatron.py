@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
 from gristmill.errors import RunError
-from gristmill.formats.payload import BLOCK_ITEMS, Payload, PayloadView, check_documents, map_file
+from gristmill.formats.payload import (
+    BLOCK_ITEMS,
+    Payload,
+    PayloadView,
+    Spans,
+    blocks_of_spans,
+    check_documents,
+    map_file,
+)
 from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
 from gristmill.records import ShardRecord
@@ -49,7 +57,10 @@ def read(stem: Path, layout: Layout) -> PayloadView:
         start = int(pointers[item]) // width
         return start, start + int(lengths[item])
 
-    return PayloadView(tokens, len(lengths), span)
+    def spans() -> Spans:
+        return blocks_of_spans(np.cumsum(lengths, dtype=np.int64))
+
+    return PayloadView(tokens, len(lengths), span, spans)
 
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:

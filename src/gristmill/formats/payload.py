@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
 from gristmill.errors import RunError
-from gristmill.formats.protocol import Documents, with_suffix
+from gristmill.formats.protocol import Documents, ItemBlock, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
@@ -47,7 +47,7 @@ class Payload:
         self.num_documents += len(documents)
         self.num_tokens += last - first
 
-    def spans(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def spans(self) -> Spans:
         """Starts and ends of the documents written so far, in tokens, a block at a time."""
         self.ends.flush()
         return blocks_of_spans(np.memmap(self.ends.temporary, END_TYPE, mode="r"))
@@ -64,6 +64,8 @@ class Payload:
         self.ends.discard()
 
 
+Spans = Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]
+"""Starts and ends of documents, in tokens, a block at a time."""
 Finish = Callable[[Payload, Path], list[Draft]]
 """Makes the files of a format out of the payload."""
 
@@ -95,6 +97,8 @@ class PayloadView:
     num_items: int
     span: Callable[[int], tuple[int, int]]
     """Where a document starts and ends in the tokens."""
+    spans: Callable[[], Spans]
+    """The same of all documents, a block at a time."""
 
     def ids(self, item: int) -> NDArray[Any]:
         """Ids of a document."""
@@ -104,10 +108,22 @@ class PayloadView:
     def borders(self, item: int) -> None:
         """Documents have none."""
 
+    def blocks(self) -> Iterator[ItemBlock]:
+        """All documents in order; their ids are read where they lie."""
+        for starts, ends in self.spans():
+            first = int(starts[0])
+            offsets = np.concatenate([starts[:1], ends]) - first
+            yield ItemBlock(self.tokens[first : int(ends[-1])], offsets, None)
+
 
 def view_by_ends(tokens: NDArray[Any], ends: NDArray[Any]) -> PayloadView:
     """Documents of tokens, by where each ends."""
-    return PayloadView(tokens, len(ends), lambda i: (int(ends[i - 1]) if i else 0, int(ends[i])))
+    return PayloadView(
+        tokens,
+        len(ends),
+        lambda i: (int(ends[i - 1]) if i else 0, int(ends[i])),
+        lambda: blocks_of_spans(ends),
+    )
 
 
 def map_file(path: Path, dtype: np.dtype[Any], *, offset: int = 0, count: int | None = None) -> NDArray[Any]:
@@ -152,7 +168,7 @@ def check_documents(
     return faults
 
 
-def blocks_of_spans(ends: NDArray[Any]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def blocks_of_spans(ends: NDArray[Any]) -> Spans:
     """Starts and ends, a block at a time, as signed numbers."""
     before = 0
     for at in range(0, len(ends), BLOCK_ITEMS):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,17 @@ class FormatWriter(Protocol):
     def finish(self) -> list[Draft]: ...
 
 
+class ItemBlock(NamedTuple):
+    """Neighbouring documents or rows of a shard."""
+
+    ids: NDArray[Any]
+    """Those of item i are `ids[offsets[i]:offsets[i + 1]]`, as `ShardView.ids` gives them."""
+    offsets: Offsets
+    """From 0 to the number of ids."""
+    borders: tuple[NDArray[np.int32], Offsets] | None
+    """Of rows: what `ShardView.borders` gives of each, flat, and where that of each begins."""
+
+
 class ShardView(Protocol):
     """A shard on disk, read where it lies."""
 
@@ -58,6 +70,10 @@ class ShardView(Protocol):
 
     def borders(self, item: int) -> NDArray[np.int32] | None:
         """Of a row: 0, then where each of its segments ends; absent where the format does not keep them."""
+        ...
+
+    def blocks(self) -> Iterator[ItemBlock]:
+        """All items in order, some at a time."""
         ...
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gristmill.config import Column, WriteConfig
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
-from gristmill.formats.protocol import Documents, count_fitting, cut_documents
+from gristmill.formats.protocol import Documents, ItemBlock, count_fitting, cut_documents
 from gristmill.layout import Layout
 from gristmill.pack import columns
 from gristmill.pack.rows import Rows, slice_rows
@@ -185,6 +185,14 @@ class TableView:
         self._open(item)
         return self._list("cu_seqlens", item) if "cu_seqlens" in (self._columns or {}) else None
 
+    def blocks(self) -> Iterator[ItemBlock]:
+        """All rows in order, a group at a time."""
+        for group in range(len(self.starts) - 1):
+            lists = self.group(group)
+            ids, offsets = _from_zero(lists["input_ids"])
+            borders = _from_zero(lists["cu_seqlens"]) if "cu_seqlens" in lists else None
+            yield ItemBlock(ids.astype(self.layout.id_type), offsets, borders)
+
     def group(self, group: int) -> dict[str, Lists]:
         """Columns of a group."""
         num_rows = self.starts[group + 1] - self.starts[group]
@@ -220,6 +228,11 @@ def lists_of(group: Any, path: Path, *, num_rows: int) -> dict[str, Lists]:
     if "input_ids" not in found:
         raise RunError(f"{path}: has no column input_ids")
     return found
+
+
+def _from_zero(lists: Lists) -> tuple[NDArray[Any], Offsets]:
+    start, stop = int(lists.offsets[0]), int(lists.offsets[-1])
+    return lists.values[start:stop], lists.offsets.astype(np.int64) - start
 
 
 @contextmanager

@@ -30,10 +30,25 @@ def render_result(result: RunResult) -> str:
             f"{len(result.failed)} units FAILED, the others are done; "
             f"run the same command again to try them again\n{units}"
         )
-    return "\n".join(_lines(result.manifest, result.last, Path(result.folder)))
+    facts = _facts(result.manifest, Path(result.folder))
+    if result.last is None:
+        facts["time"] = "finished before; nothing to do"
+    else:
+        facts |= {"time": _time(result.last), "stages": _stages(result.last.stage_s)}
+        facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"
+    return _render(facts)
 
 
-def _lines(manifest: Manifest, last: Snapshot | None, folder: Path) -> list[str]:
+def render_manifest(manifest: Manifest, folder: Path) -> str:
+    """What a finished run holds."""
+    return _render(_facts(manifest, folder))
+
+
+def _render(facts: Mapping[str, str]) -> str:
+    return "\n".join(f"{name:<11} {value}" for name, value in facts.items() if value)
+
+
+def _facts(manifest: Manifest, folder: Path) -> dict[str, str]:
     ledger = manifest.ledger
     facts = {
         "documents": _documents(ledger),
@@ -46,12 +61,7 @@ def _lines(manifest: Manifest, last: Snapshot | None, folder: Path) -> list[str]
     }
     if (folder / QUARANTINE).exists():
         facts["quarantine"] = str(folder / QUARANTINE)
-    if last is None:
-        facts["time"] = "finished before; nothing to do"
-    else:
-        facts |= {"time": _time(last), "stages": _stages(last.stage_s)}
-        facts["memory"] = f"{of_bytes(last.peak_memory_bytes)} at most, all processes"
-    return [f"{name:<11} {value}" for name, value in facts.items() if value]
+    return facts
 
 
 def _documents(ledger: Ledger) -> str:

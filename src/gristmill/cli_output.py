@@ -1,0 +1,97 @@
+"""The commands on what a run has written: inspect, verify, convert. `cli.py` lists them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from gristmill.config import OutputFormat
+from gristmill.errors import ConfigError
+
+
+def add_inspect(parser: argparse.ArgumentParser) -> None:
+    """Describe `inspect`."""
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument(
+        "--row", type=int, metavar="N", help="row N of the run, from 0; document N of a run without rows"
+    )
+    chosen.add_argument(
+        "--document", metavar="ID", help="by id, where the run has read.id_field, or FILE:RECORD, from 0"
+    )
+    parser.add_argument(
+        "--format", choices=get_args(OutputFormat), help="read this one, where the run wrote several"
+    )
+    parser.add_argument("--full", action="store_true", help="cut no long text and no long list of ids")
+    parser.add_argument("--json", action="store_true", help="print JSON, with all ids")
+    parser.epilog = f"{parser.epilog}\n\n{INSPECT_NOTES}"
+    parser.set_defaults(run=run_inspect_command)
+
+
+INSPECT_NOTES = """\
+without a choice: a summary of the run, and its first row or document. Lines of text begin with a bar;
+everything between ⟦ and ⟧ is said about the tokens: borders of documents with their source, BOS, EOS,
+masked labels, padding, ids. Control characters are shown as escapes."""
+
+
+def run_inspect_command(arguments: argparse.Namespace) -> int:
+    """Show a row or document."""
+    from gristmill.report.inspect import inspect_run, render_inspection
+
+    found = inspect_run(
+        Path(arguments.folder), row=arguments.row, document=arguments.document, format=arguments.format
+    )
+    if arguments.json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        print(render_inspection(found, is_full=arguments.full))
+    return 0
+
+
+def add_verify(parser: argparse.ArgumentParser) -> None:
+    """Describe `verify`."""
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        metavar="N",
+        help="read and encode so many documents again, with the tokenizer's own library (default: 100; "
+        "0: none); where given, a document that cannot be read again is a fault",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the sample (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.epilog = f"{parser.epilog}\n\n{VERIFY_NOTES}"
+    parser.set_defaults(run=run_verify_command)
+
+
+VERIFY_NOTES = """\
+checks:
+  records  manifest, plan and unit records say the same
+  files    every file is there, with its size and SHA-256, and no other
+  shards   every shard is whole in the eyes of its format, with the dtype of the run
+  ledger   documents and tokens in are those out and dropped, for each unit and the run
+  borders  documents begin and end where the sidecars say, with BOS, EOS and padding
+  sample   documents read from the input again give the ids that the shards have
+the status is 1 where anything is wrong."""
+
+
+def run_verify_command(arguments: argparse.Namespace) -> int:
+    """Check a run; a fault is status 1."""
+    from gristmill.verify import verify
+    from gristmill.verify.lines import render_verification
+
+    if arguments.sample is not None and arguments.sample < 0:
+        raise ConfigError(f"--sample is {arguments.sample}; it needs a number of documents, or 0")
+    found = verify(Path(arguments.folder), sample=arguments.sample, seed=arguments.seed, on_step=_show_step)
+    print(msgspec.json.encode(found).decode() if arguments.json else render_verification(found))
+    return 0 if found.is_sound else 1
+
+
+def _show_step(step: str) -> None:
+    """Show on a terminal what is being done, in place."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)

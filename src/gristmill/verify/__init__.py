@@ -1,0 +1,92 @@
+"""Is what a finished run holds what it says it holds? Every check by itself, none of it taken on trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from gristmill.errors import RunError
+from gristmill.finished import open_run
+from gristmill.run.folder import MANIFEST, PLAN
+from gristmill.verify.borders import check_borders
+from gristmill.verify.counts import check_ledgers
+from gristmill.verify.findings import Findings
+from gristmill.verify.hashes import check_files
+from gristmill.verify.records import check_records
+from gristmill.verify.sample import check_sample
+from gristmill.verify.shards import Sound, check_shards
+
+DEFAULT_SAMPLE = 100
+"""Documents that are encoded again."""
+
+OnStep = Callable[[str], None]
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check found."""
+
+    name: str
+    what: str
+    """What was looked at, in words."""
+    faults: tuple[str, ...]
+    not_checked: tuple[str, ...]
+    """What could not be looked at, and why."""
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What all checks found."""
+
+    folder: str
+    is_sound: bool
+    checks: tuple[Check, ...]
+
+
+def verify(
+    folder: Path, *, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _step: None
+) -> Verification:
+    """Check a finished run; `sample` is how many documents are read and encoded again, and where it is given,
+    a document that cannot be is a fault."""
+    try:
+        run = open_run(folder)
+    except RunError as error:
+        if not (folder / PLAN).is_file() or not (folder / MANIFEST).is_file():
+            raise
+        return _conclude(folder, [_check("records", Findings("records of the run", [str(error)]))])
+    sound = Sound()
+    num_sampled = DEFAULT_SAMPLE if sample is None else sample
+    steps: dict[str, Callable[[], Findings]] = {
+        "records": lambda: check_records(run),
+        "files": lambda: check_files(run, on_step),
+        "shards": lambda: check_shards(run, sound, on_step),
+        "ledger": lambda: check_ledgers(run),
+        "borders": lambda: check_borders(run, sound, on_step),
+        "sample": lambda: check_sample(
+            run, sound, num_documents=num_sampled, seed=seed, is_asked_for=sample is not None
+        ),
+    }
+    checks = []
+    for name, look in steps.items():
+        on_step(name)
+        checks.append(_check(name, _caught(look)))
+    on_step("")
+    return _conclude(folder, checks)
+
+
+def _caught(look: Callable[[], Findings]) -> Findings:
+    """A check that meets damage where it did not look for it has found it."""
+    try:
+        return look()
+    except RunError as error:
+        return Findings("stopped at damage", [str(error)])
+
+
+def _check(name: str, found: Findings) -> Check:
+    return Check(name=name, what=found.what, faults=tuple(found.faults), not_checked=tuple(found.not_checked))
+
+
+def _conclude(folder: Path, checks: list[Check]) -> Verification:
+    return Verification(
+        folder=str(folder), is_sound=not any(check.faults for check in checks), checks=tuple(checks)
+    )

@@ -1,0 +1,70 @@
+"""Every file is there, with its size and its SHA-256, and no other."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from gristmill.finished import FinishedRun
+from gristmill.records import FileRecord
+from gristmill.report.words import of_bytes
+from gristmill.run.resources import num_cores
+from gristmill.sidecars import FOLDER
+from gristmill.verify.findings import Findings
+from gristmill.verify.records import is_inside, named_files
+
+READ_BYTES = 1 << 20
+MAX_THREADS = 8
+
+
+def check_files(run: FinishedRun, on_step: Callable[[str], None]) -> Findings:
+    """Hash every file that is named, several at a time, and look for others."""
+    files = named_files(run)
+    total = sum(file.num_bytes for file in files)
+    faults, done = [], 0
+    with ThreadPoolExecutor(min(MAX_THREADS, num_cores())) as pool:
+        for file, fault in zip(files, pool.map(lambda f: check_file(run.folder, f), files), strict=True):
+            faults += [fault] if fault else []
+            done += file.num_bytes
+            on_step(f"files: {of_bytes(done)} of {of_bytes(total)}")
+    faults += _unknown_files(run, {file.path for file in files})
+    return Findings(f"size and SHA-256 of {len(files):,} files, {of_bytes(total)}", faults)
+
+
+def check_file(folder: Path, record: FileRecord) -> str | None:
+    """What is wrong with a file, or None."""
+    path = folder / record.path
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size != record.num_bytes:
+                return f"{path}: has {size} bytes, its record says {record.num_bytes}"
+            digest = hashlib.sha256()
+            while block := file.read(READ_BYTES):
+                digest.update(block)
+    except FileNotFoundError:
+        return f"{path}: is missing"
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    if digest.hexdigest() != record.sha256:
+        return f"{path}: has other content than when it was written (its SHA-256 differs)"
+    return None
+
+
+def _unknown_files(run: FinishedRun, named: set[str]) -> Iterator[str]:
+    named = named | {f"{FOLDER}/{run.plan.unit_name(unit)}.json" for unit in run.records}
+    for name in (FOLDER, *run.layout.formats):
+        folder = run.folder / name
+        if not folder.is_dir():
+            yield f"{folder}: is missing"
+            continue
+        for entry in sorted(os.listdir(folder)):
+            if f"{name}/{entry}" not in named:
+                yield f"{folder / entry}: belongs to no shard or unit of the run"
+    records = [file for shard in run.manifest.shards for files in shard.files.values() for file in files]
+    for file in (*records, *run.manifest.sidecars):
+        if not is_inside(run, file.path):
+            yield f"manifest.json: {file.path!r} is no path of a file of this run"

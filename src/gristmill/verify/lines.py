@@ -1,0 +1,28 @@
+"""What the checks found, a line each."""
+
+from __future__ import annotations
+
+from gristmill.report.inspect import printable
+from gristmill.verify import Check, Verification
+
+MAX_FAULTS = 20
+"""Shown of one check."""
+
+
+def render_verification(found: Verification) -> str:
+    """A line a check, and under it what is wrong."""
+    lines = [line for check in found.checks for line in _render_check(check)]
+    num_faults = sum(len(check.faults) for check in found.checks)
+    verdict = "is what it says it is" if found.is_sound else f"is DAMAGED: {num_faults:,} faults"
+    return "\n".join([*lines, f"{found.folder} {verdict}"])
+
+
+def _render_check(check: Check) -> list[str]:
+    state = "FAULT" if check.faults else "ok"
+    lines = [f"{state:<6} {check.name:<8} {check.what}"]
+    lines += [f"       {printable(fault)}" for fault in check.faults[:MAX_FAULTS]]
+    if len(check.faults) > MAX_FAULTS:
+        lines.append(f"       and {len(check.faults) - MAX_FAULTS:,} more")
+    if not check.faults:
+        lines += [f"       not checked: {printable(why)}" for why in check.not_checked[:MAX_FAULTS]]
+    return lines

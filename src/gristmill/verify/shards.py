@@ -1,0 +1,28 @@
+"""Every shard is whole in the eyes of its format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gristmill.config import OutputFormat
+from gristmill.finished import FinishedRun
+from gristmill.formats import check_shard
+from gristmill.verify.findings import Findings
+
+
+class Sound(set[tuple[str, OutputFormat]]):
+    """Shards, by name and format, whose structure was found sound: these can be read without care."""
+
+
+def check_shards(run: FinishedRun, sound: Sound, on_step: Callable[[str], None]) -> Findings:
+    """Check the structure of every shard in every format; those without a fault are added to `sound`."""
+    faults = []
+    for number, (_, shard) in enumerate(run.shards):
+        on_step(f"shards: {number:,} of {len(run.shards):,}")
+        for name in run.layout.formats:
+            found = check_shard(run.folder, shard, name, run.layout)
+            faults += found
+            if not found:
+                sound.add((shard.name, name))
+    formats = ", ".join(run.layout.formats)
+    return Findings(f"structure and dtype of {len(run.shards):,} shards as {formats}", faults)
