@@ -19,7 +19,7 @@ CMAKE     := $(shell printf '3.18\n%s\n' "$$(cmake --version 2>/dev/null | sed -
 .PHONY: demo test lint types native-test fuzz bench nightly clean
 .DELETE_ON_ERROR:
 
-demo: $(VENV)/installed  ## encode embedded text, check it against the reference, show the speed
+demo: $(VENV)/installed  ## text found on this machine to shards: planned, written, verified, shown
 	$(BIN)/gristmill demo
 
 test: lint types native-test  ## everything that must hold before a change goes in

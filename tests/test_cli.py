@@ -67,12 +67,6 @@ def test_the_example_of_every_command_is_one_it_understands():
         cli.build_parser().parse_args(example.split()[1:])
 
 
-def test_demo_says_that_ids_are_equal():
-    ended = run("demo")
-    assert ended.returncode == 0, ended.stderr
-    assert "equal to the reference" in ended.stdout
-
-
 def test_encode_prints_the_reference_ids_of_each_text(tokenizer_path, reference, capsys):
     assert cli.main(["encode", "-t", str(tokenizer_path), "The mill", "über 12"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -188,9 +188,13 @@ def test_a_folder_that_holds_another_run_is_a_problem(tokenizer, corpus, tmp_pat
     run(tokenizer, corpus, tmp_path / "out")
     same = estimate_run(make_config(tokenizer, corpus, tmp_path / "out"))
     assert not same.problems
-    assert "holds a finished run" in " ".join(same.warnings)
-    other = estimate_run(make_config(tokenizer, corpus, tmp_path / "out", encode__add_eos=False))
-    assert "encode.add_eos" in other.problems[0]
+    assert "holds this run, finished" in " ".join(same.warnings)
+    config = make_config(tokenizer, corpus, tmp_path / "out", encode__add_eos=False)
+    assert "encode.add_eos" in estimate_run(config).problems[0]
+    assert not estimate_run(config, force=True).problems
+    (tmp_path / "out" / "manifest.json").unlink()
+    same = estimate_run(make_config(tokenizer, corpus, tmp_path / "out"))
+    assert "holds a part of this run" in " ".join(same.warnings)
 
 
 def test_a_full_disk_is_a_problem(tokenizer, corpus, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import time
@@ -24,7 +25,7 @@ from gristmill.tokenizer import Tokenizer, load_tokenizer
 
 EXAMPLES = """\
 examples:
-  gristmill demo                                     see it work, in a few seconds
+  gristmill demo                                     see it work, in a minute at most
   gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
   gristmill plan corpus/ -t path/to/llama3           what that would write and need, before it does
   gristmill tokenizer path/to/llama3                 what was understood of a tokenizer
@@ -74,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
     parser = argparse.ArgumentParser(
         prog="gristmill",
-        description="Text to token ids, exactly as the reference libraries do it, faster.",
+        description="Raw text to training-ready token shards, with exactly the reference libraries' ids.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -101,6 +102,9 @@ def show_help(parser: argparse.ArgumentParser) -> int:
 
 def add_demo(demo: argparse.ArgumentParser) -> None:
     """Describe `demo`."""
+    demo.add_argument(
+        "-o", "--output", default=None, metavar="FOLDER", help="(default: gristmill-demo in this folder)"
+    )
     demo.set_defaults(run=run_demo_command)
 
 
@@ -179,13 +183,23 @@ class ShowVersion(argparse.Action):
         parser.exit()
 
 
-def run_demo_command(_arguments: argparse.Namespace) -> int:
-    """Show the demo; ids that differ from the reference are a failure."""
-    from gristmill.demo import render_demo, run_demo
+def run_demo_command(arguments: argparse.Namespace) -> int:
+    """Show the demo: prepare it, then run its commands as a user would; the first that fails ends it."""
+    from gristmill.demo import FOLDER, prepare_demo, render_demo
 
-    demo = run_demo()
+    demo = prepare_demo(Path(arguments.output or FOLDER))
     print(render_demo(demo))
-    return 0 if demo.wrong_document is None else 1
+    if demo.comparison.wrong_document is not None:
+        return 1
+    for command in demo.commands:
+        if command[0] not in COMMANDS:
+            continue
+        print(f"\n$ gristmill {shlex.join(command)}", flush=True)
+        status = main(command)
+        if status != 0:
+            return status
+    print(f"\nThe jobs, the tokenizer and the shards are in {demo.folder}: change a job and run it again.")
+    return 0
 
 
 def run_tokenizer_command(arguments: argparse.Namespace) -> int:
@@ -283,7 +297,11 @@ def show_step(step: str) -> None:
 
 
 COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] = {
-    "demo": ("encode embedded text, check it, show the speed", "gristmill demo", add_demo),
+    "demo": (
+        "see all of it at work in a minute, on text that is found on this machine",
+        "gristmill demo --output /tmp/demo",
+        add_demo,
+    ),
     "tokenize": (
         "turn files of text into shards of tokens, ready for training",
         "gristmill tokenize corpus/*.jsonl.zst -t path/to/llama3 -o shards --format megatron,olmo",

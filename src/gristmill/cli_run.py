@@ -121,6 +121,7 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
 def add_plan(parser: argparse.ArgumentParser) -> None:
     """Describe `plan`."""
     add_job_arguments(parser)
+    parser.add_argument("--force", action="store_true", help="leave out what the folder holds already")
     parser.add_argument("--json", action="store_true", help="print the estimate as JSON")
     parser.epilog = (
         f"{parser.epilog}\n\nit takes what tokenize takes, needs no --output, and ends with status 1 where "
@@ -134,7 +135,7 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
     from gristmill.report.estimate import estimate_run
     from gristmill.report.estimate_text import render_estimate
 
-    estimate = estimate_run(job_of(arguments, output="."))
+    estimate = estimate_run(job_of(arguments, output="."), force=arguments.force)
     print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
     return 1 if estimate.problems else 0
 

@@ -51,6 +51,8 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     source: str
     """File, folder or hub name."""
     engine: EngineChoice = "auto"
+    """native: ours; tokenizers: that library; slow: any other, through Python; auto: native where it gives
+    the reference's ids."""
     encoding: str | None = None
     """Of a rank file, such as cl100k_base."""
     pattern: str | None = None
@@ -65,6 +67,7 @@ class ReadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     inputs: tuple[str, ...] = ()
     """Files, folders, globs or URLs."""
     format: InputFormat = "auto"
+    """auto: by suffix."""
     compression: Compression = "auto"
     """Of JSON Lines, CSV and text; auto: by suffix."""
     text_field: str | tuple[str, ...] = "text"
@@ -78,7 +81,11 @@ class ReadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     separator: str = "\n\n\n"
     """Between the documents of plain text, where `document` is separator."""
     on_bad_document: Literal["quarantine", "skip", "fail"] = "quarantine"
+    """A record that gives no document is counted and kept in the quarantine file (quarantine), only counted
+    (skip), or ends the run (fail)."""
     on_bad_file: Literal["continue", "fail"] = "continue"
+    """A file that cannot be read to its end is read as far as it goes and noted (continue), or ends the run
+    (fail)."""
     max_document_bytes: ByteSize | None = None
     """A larger document is bad; absent: what a worker's share of the memory allows."""
     unit_bytes: ByteSize | None = None
@@ -89,7 +96,9 @@ class EncodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What is put round the ids of a document."""
 
     add_bos: bool = False
+    """BOS before every document."""
     add_eos: bool = True
+    """EOS after every document; a tokenizer that names none is refused unless `eos_id` is given."""
     bos_id: WholeNumber | None = None
     """Absent: the tokenizer's."""
     eos_id: WholeNumber | None = None
@@ -105,6 +114,7 @@ class PackConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mode: PackMode | None = None
     """Absent: documents for formats whose readers cut windows themselves, concat for arrow and parquet."""
     sequence_length: Annotated[int, msgspec.Meta(ge=2, le=1 << 24)] = 2048
+    """Tokens in a row."""
     overlap: WholeNumber = 0
     """Tokens that neighbouring windows of a long document share."""
     tail: Literal["carry", "pad", "drop"] = "carry"
@@ -125,6 +135,7 @@ class WriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     output: str = ""
     """The run folder."""
     format: OutputFormat | tuple[OutputFormat, ...] = "megatron"
+    """One or several; packed rows only as arrow or parquet."""
     columns: tuple[Column, ...] = ("input_ids", "cu_seqlens")
     """Of arrow and parquet rows."""
     dtype: Literal["uint16", "uint32"] | None = None
@@ -132,6 +143,7 @@ class WriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     shard_bytes: ByteSize = "512MB"
     """A shard is closed before its ids would exceed this."""
     rows_per_shard: Count | None = None
+    """A shard is closed after so many rows, or documents."""
     compression: Literal["none", "zstd", "snappy", "lz4"] = "none"
     """Of parquet."""
 
@@ -143,6 +155,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """streaming: one process, under 500 MB; ultra: all cores; extreme: also memory-mapped input, read-ahead
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
+    """local: worker processes; inline: this process alone. Absent: inline for the preset streaming and for
+    memory:// inputs, else local."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     """Absent: physical cores this process may use, as far as the memory allows."""
     memory: ByteSize | None = None
@@ -150,13 +164,17 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     block_bytes: ByteSize | None = None
     """Input read, encoded and packed at a time."""
     memory_map: bool | None = None
+    """Map local plain files instead of reading them; absent: as the preset has it."""
     read_ahead: bool | None = None
+    """A thread reads the next block while one is encoded; absent: as the preset has it."""
     write_behind: bool | None = None
+    """A thread writes while the next block is encoded; absent: as the preset has it."""
     max_bad_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     """More bad documents than this stop the run."""
     max_rows: Count | None = None
+    """Stop early after so many rows, or documents, with a prefix of what the full run would write."""
     max_tokens: Count | None = None
-    """Stop early, with a prefix of what the full run would write."""
+    """Stop early before more tokens than this, padding included, with such a prefix."""
 
 
 class TokenizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,8 +1,11 @@
-"""The whole path in a few seconds: train a tokenizer, load it, encode, compare with the reference."""
+"""The whole path in a minute: text found on the machine, a tokenizer trained on it, jobs over it, and how to
+run them."""
 
 from __future__ import annotations
 
-import tempfile
+import glob
+import os
+import sysconfig
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,75 +16,197 @@ import msgspec
 from gristmill.bench import first_difference
 from gristmill.bench_methods import METHODS
 from gristmill.bench_report import align
+from gristmill.files import write_whole
 from gristmill.sample import made_documents, sample_documents, train_sample_tokenizer
 from gristmill.tokenizer import Tokenizer, load_tokenizer
 
-NUM_DOCS = 1000
+FOLDER = "gristmill-demo"
+"""In the current folder, where the user names no other."""
 REFERENCE = "tokenizers batch 1000"
+END = "<|endoftext|>"
+VOCAB_SIZE = 4000
+NUM_DOCS = 1000
+COMPARED_BYTES = 1_500_000
+"""Of text that is encoded by both, and trained on: the reference takes about a second for it."""
+NOT_CORPUS = ("site-packages", "dist-packages", "test", "tests", "__pycache__")
+
+PACKED = """\
+# Rows of 1024 tokens, whole documents where they fit, for datasets and everything else that reads Parquet.
+tokenizer: {tokenizer}
+read:
+{read}
+pack:
+  mode: best_fit
+  sequence_length: 1024
+write:
+  output: {output}
+  format: parquet
+"""
+DOCUMENTS = """\
+# The same text as documents for Megatron-LM, whose reader cuts its own rows.
+tokenizer: {tokenizer}
+read:
+{read}
+write:
+  output: {output}
+  format: megatron
+"""
 
 
-class Demo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the demo saw."""
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Our ids and those of the reference library, on the same text."""
 
     tokenizer: Tokenizer
     num_docs: int
     num_bytes: int
     num_tokens: int
     first_tokens: list[str]
-    load_s: float
     ours_s: float
     reference_s: float
     wrong_document: int | None
     """The first one whose ids differ from the reference."""
 
 
-def run_demo() -> Demo:
-    """Encode the embedded text with a tokenizer trained on the spot, by us and by the reference library."""
-    documents = sample_documents() + made_documents(NUM_DOCS)
-    with tempfile.TemporaryDirectory(prefix="gristmill-demo-") as folder:
-        path = train_sample_tokenizer(Path(folder))
-        tokenizer, load_s = _timed(lambda: load_tokenizer(path))
-        reference = METHODS[REFERENCE](str(path), 1)
-    batch, ours_s = _timed(lambda: tokenizer.encode_batch(documents))
+class Demo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the demo has put into its folder, and what comes next."""
+
+    folder: Path
+    source: str
+    """Where the text is from, for people."""
+    comparison: Comparison
+    commands: list[list[str]]
+    """Of `gristmill`, in order."""
+
+
+def prepare_demo(folder: Path) -> Demo:
+    """Find text, train a tokenizer on it, compare its ids, and write jobs that use both."""
+    folder.mkdir(parents=True, exist_ok=True)
+    patterns = library_patterns(Path(sysconfig.get_paths()["stdlib"]))
+    documents = read_documents(patterns)
+    source = "Python's standard library on this machine"
+    if documents:
+        read = "  format: text          # a file is a document\n  inputs:" + _listed(patterns)
+    else:
+        documents, source = sample_documents() + made_documents(NUM_DOCS), "embedded in this package"
+        lines = b"".join(msgspec.json.encode({"text": document}) + b"\n" for document in documents)
+        write_whole(folder / "corpus.jsonl", lines)
+        read = "  inputs:" + _listed([str(folder / "corpus.jsonl")])
+    some = _take(documents, COMPARED_BYTES)
+    tokenizer = _make_tokenizer(folder / "tokenizer", some)
+    for name, text in (("packed", PACKED), ("megatron", DOCUMENTS)):
+        output = _quoted(str(folder / name))
+        job = text.format(tokenizer=_quoted(str(tokenizer)), read=read, output=output)
+        write_whole(folder / f"{name}.yaml", job.encode())
+    return Demo(folder=folder, source=source, comparison=compare(tokenizer, some), commands=_commands(folder))
+
+
+def library_patterns(root: Path) -> list[str]:
+    """Patterns for the Python files of a library and of its packages, tests left out."""
+    if not root.is_dir():
+        return []
+    packages = sorted(
+        entry.name
+        for entry in os.scandir(root)
+        if entry.is_dir() and entry.name.isidentifier() and entry.name not in NOT_CORPUS
+    )
+    names = ["*.py", *(f"{name}/*.py" for name in packages)]
+    patterns = [os.path.join(glob.escape(str(root)), name) for name in names]
+    return [pattern for pattern in patterns if glob.glob(pattern)]
+
+
+def read_documents(patterns: list[str]) -> list[str]:
+    """Texts of the files that patterns match; what is no text is left to the run to report."""
+    texts = []
+    for path in (path for pattern in patterns for path in sorted(glob.glob(pattern))):
+        try:
+            texts.append(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            continue
+    return [text for text in texts if text]
+
+
+def compare(folder: Path, documents: list[str]) -> Comparison:
+    """Encode documents by us and by the reference library."""
+    path = folder / "tokenizer.json"
+    tokenizer = load_tokenizer(folder)
+    reference = METHODS[REFERENCE](str(path), 1)
+    batch, ours_s = _timed(lambda: tokenizer.encode_batch(documents, num_threads=1))
     encoded, reference_s = _timed(lambda: reference.encode(documents))
-    return Demo(
+    return Comparison(
         tokenizer=tokenizer,
         num_docs=len(documents),
         num_bytes=sum(len(document.encode()) for document in documents),
         num_tokens=len(batch.ids),
         first_tokens=[tokenizer.decode(batch.ids[i : i + 1]) for i in range(12)],
-        load_s=load_s,
         ours_s=ours_s,
         reference_s=reference_s,
         wrong_document=first_difference(reference.flatten(encoded), (batch.ids, batch.offsets)),
     )
 
 
+def render_demo(demo: Demo) -> str:
+    """What was prepared, for people."""
+    seen = demo.comparison
+    rows = [("Engine", "Time", "Tokens/s", "MB/s")]
+    ours = f"gristmill ({seen.tokenizer.engine_name})"
+    for name, took_s in (("tokenizers", seen.reference_s), (ours, seen.ours_s)):
+        rate, speed = seen.num_tokens / took_s, seen.num_bytes / took_s / 1e6
+        rows.append((name, f"{took_s * 1e3:.1f} ms", f"{rate:,.0f}", f"{speed:.1f}"))
+    verdict = "equal to the reference, every one"
+    if seen.wrong_document is not None:
+        verdict = f"DIFFERENT from the reference, first in document {seen.wrong_document}"
+    lines = [
+        f"text        {demo.source}",
+        f"tokenizer   byte-level BPE, {seen.tokenizer.vocab_size:,} tokens, trained on it just now",
+        f"first       {' | '.join(map(repr, seen.first_tokens))}",
+        f"ids         {seen.num_tokens:,} of {seen.num_docs:,} documents, {verdict}",
+        "",
+        *align(rows),
+    ]
+    if seen.tokenizer.why_not_native:
+        lines += ["", f"native engine not used: {seen.tokenizer.why_not_native}"]
+    return "\n".join(lines)
+
+
+def _commands(folder: Path) -> list[list[str]]:
+    packed, documents = str(folder / "packed"), str(folder / "megatron")
+    return [
+        ["plan", "--config", f"{packed}.yaml", "--force"],
+        ["tokenize", "--config", f"{packed}.yaml", "--force"],
+        ["tokenize", "--config", f"{documents}.yaml", "--force"],
+        ["verify", packed],
+        ["verify", documents],
+        ["inspect", packed, "--row", "0"],
+    ]
+
+
+def _make_tokenizer(folder: Path, documents: list[str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    train_sample_tokenizer(folder, vocab_size=VOCAB_SIZE, documents=documents)
+    write_whole(folder / "tokenizer_config.json", msgspec.json.encode({"eos_token": END}))
+    return folder
+
+
+def _take(documents: list[str], num_bytes: int) -> list[str]:
+    """Documents from the start that have so many bytes together, or a little more."""
+    taken = []
+    for document in documents:
+        if num_bytes <= 0:
+            break
+        taken.append(document)
+        num_bytes -= len(document.encode())
+    return taken
+
+
+def _listed(paths: list[str]) -> str:
+    return "".join(f"\n    - {_quoted(path)}" for path in paths)
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()
+
+
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
-
-
-def render_demo(demo: Demo) -> str:
-    """Return what the demo saw, for people."""
-    rows = [("Engine", "Time", "Tokens/s", "MB/s")]
-    ours = f"gristmill ({demo.tokenizer.engine_name})"
-    for name, took_s in (("tokenizers", demo.reference_s), (ours, demo.ours_s)):
-        rate, speed = demo.num_tokens / took_s, demo.num_bytes / took_s / 1e6
-        rows.append((name, f"{took_s * 1e3:.1f} ms", f"{rate:,.0f}", f"{speed:.1f}"))
-    verdict = "equal to the reference, every one"
-    if demo.wrong_document is not None:
-        verdict = f"DIFFERENT from the reference, first in document {demo.wrong_document}"
-    lines = [
-        f"text        {demo.num_docs:,} documents, {demo.num_bytes / 1e6:.2f} MB, in a dozen languages",
-        f"tokenizer   byte-level BPE, {demo.tokenizer.vocab_size:,} tokens, trained just now; "
-        f"loaded in {demo.load_s * 1e3:.0f} ms",
-        f"first       {' | '.join(demo.first_tokens)}",
-        f"ids         {demo.num_tokens:,}, {verdict}",
-        "",
-        *align(rows),
-    ]
-    if demo.tokenizer.why_not_native:
-        lines += ["", f"native engine not used: {demo.tokenizer.why_not_native}"]
-    return "\n".join(lines)

@@ -80,8 +80,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
 
 
-def estimate_run(config: TokenizeConfig) -> Estimate:
-    """Look at the inputs of a job and estimate the rest; nothing is written."""
+def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
+    """Look at the inputs of a job and estimate the rest; nothing is written. What an earlier run left in the
+    output folder does not matter with `force`."""
     config = settle_sizes(config)
     budget = settle_budget(config)
     tokenizer = load_configured(Load(config.tokenizer))
@@ -93,7 +94,7 @@ def estimate_run(config: TokenizeConfig) -> Estimate:
     disk = estimate_disk(counts, config.write, layout)
     num_cells = counts.num_rows * (layout.sequence_length or 0)
     problems += _bad_input(config, sample) + _no_room(config, disk.total_bytes)
-    problems += _other_run(config, layout, files)
+    problems += [] if force else _other_run(config, layout, files)
     return Estimate(
         inputs=tuple(_input_kind(kind, found) for kind, found in sample.kinds.items()),
         num_units=len(units),
@@ -119,7 +120,7 @@ def estimate_run(config: TokenizeConfig) -> Estimate:
         memory_budget_bytes=budget.memory_bytes,
         time_s=_time(sample, budget, len(units)),
         problems=tuple(problems),
-        warnings=tuple(_warnings(config, sample, facts)),
+        warnings=tuple(_warnings(config, sample, facts) + ([] if force else _same_run(config, problems))),
     )
 
 
@@ -238,6 +239,15 @@ def _other_run(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, .
     return [f"{folder}: holds a run of another job ({'; '.join(changes[:3])}); use --force or another folder"]
 
 
+def _same_run(config: TokenizeConfig, problems: list[str]) -> list[str]:
+    folder = Path(config.write.output)
+    if problems or read_plan(folder) is None:
+        return []
+    if read_manifest(folder) is None:
+        return [f"{folder}: holds a part of this run; the same command takes it up, and needs less than said"]
+    return [f"{folder}: holds this run, finished; the same command answers at once"]
+
+
 def _warnings(config: TokenizeConfig, sample: Sample, facts: TokenizerFacts) -> list[str]:
     found = []
     for counts, what in ((sample.bad_documents, "documents"), (sample.bad_files, "files")):
@@ -247,8 +257,6 @@ def _warnings(config: TokenizeConfig, sample: Sample, facts: TokenizerFacts) -> 
         ]
     if facts.why_not_native:
         found.append(f"the native engine is not used: {facts.why_not_native}")
-    if read_manifest(Path(config.write.output)) is not None:
-        found.append(f"{config.write.output}: holds a finished run; the same command answers at once")
     if any(not kind.planned_bytes for kind in sample.kinds.values()):
         found.append("the size of some inputs is not known; the estimate leaves out what was not sampled")
     if config.write.compression != "none" and "parquet" in formats_of(config.write):
