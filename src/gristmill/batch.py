@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from gristmill import _native
+from gristmill.config import Errors
 from gristmill.engines import Bytes, Ids, Offsets
 from gristmill.errors import InputError
 
-Errors = Literal["strict", "replace"]
 Texts = Any
 """list of str or bytes | pyarrow string, large_string, binary or large_binary array, chunked or not |
 (buffer, offsets)"""

@@ -11,17 +11,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from gristmill.batch import Errors
 from gristmill.cli_output import add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
-from gristmill.config import BenchConfig, EngineChoice, SpecialTokenPolicy, check_section
+from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
-from gristmill.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from gristmill.tokenizer import Tokenizer
 
 EXAMPLES = """\
 examples:
@@ -213,6 +214,8 @@ def run_tokenizer_command(arguments: argparse.Namespace) -> int:
 
 def load_asked(arguments: argparse.Namespace) -> Tokenizer:
     """Load the tokenizer the user named, as the user asked."""
+    from gristmill.tokenizer import load_tokenizer
+
     return load_tokenizer(
         arguments.tokenizer,
         engine=arguments.engine,

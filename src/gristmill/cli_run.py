@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from contextlib import nullcontext
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -21,6 +21,9 @@ from gristmill.config import (
 )
 from gristmill.errors import ConfigError
 from gristmill.job import SECTIONS, make_job, parse_override, read_job_file
+
+if TYPE_CHECKING:
+    from gristmill.run.process import WorkerProcess
 
 PRESETS = (
     "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
@@ -103,14 +106,27 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
 
 def run_tokenize_command(arguments: argparse.Namespace) -> int:
     """Do the job and say what came of it; units that failed are status 1."""
+    from gristmill.run.process import start_early
+
+    job = job_of(arguments)
+    processes = start_early(job)
+    try:
+        return _tokenize(job, processes, arguments)
+    finally:
+        for process in processes:
+            process.end()
+
+
+def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> int:
+    # Imported while the workers start.
     from gristmill.report.summary import render_result
     from gristmill.report.view import View
     from gristmill.run.tokenize import tokenize
 
-    job = job_of(arguments)
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
-        result = tokenize(job, force=arguments.force, on_progress=view.show if view else None)
+        on_progress = view.show if view else None
+        result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
     elif not arguments.quiet or result.failed:

@@ -21,6 +21,8 @@ MAX_THREADS = 1024
 
 EngineChoice = Literal["auto", "native", "tokenizers", "slow"]
 SpecialTokenPolicy = Literal["text", "parse", "error"]
+Errors = Literal["strict", "replace"]
+"""What becomes of bytes that are no UTF-8."""
 InputFormat = Literal["auto", "jsonl", "parquet", "arrow", "csv", "text"]
 Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "xz"]
 PackMode = Literal["documents", "concat", "best_fit", "pad"]

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gristmill.batch import Errors, Texts, TokenBatch, flatten_texts
-from gristmill.config import MAX_THREADS, EngineChoice, SpecialTokenPolicy
+from gristmill.batch import Texts, TokenBatch, flatten_texts
+from gristmill.config import MAX_THREADS, EngineChoice, Errors, SpecialTokenPolicy
 from gristmill.engine_choice import choose_engine
 from gristmill.engines import Engine, EngineName, Ids, ListEngine, Offsets
 from gristmill.errors import ConfigError, InputError, TokenizerError

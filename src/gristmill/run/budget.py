@@ -8,6 +8,7 @@ from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, TokenizeCo
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks
+from gristmill.run.process import choose_backend
 from gristmill.run.resources import available_memory, num_cores
 
 RUN_BYTES = 80 << 20
@@ -41,7 +42,7 @@ def settle_budget(config: TokenizeConfig, *, worker_bytes: int = WORKER_BYTES) -
 
     `worker_bytes` is what a worker holds once it has loaded the tokenizer."""
     run = config.run
-    backend = run.backend or _default_backend(config)
+    backend = choose_backend(config)
     memory = _memory(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
     share = (memory - RUN_BYTES) // num_workers if backend == "local" else memory
@@ -58,12 +59,6 @@ def settle_budget(config: TokenizeConfig, *, worker_bytes: int = WORKER_BYTES) -
         ),
         write_behind=is_extreme if run.write_behind is None else run.write_behind,
     )
-
-
-def _default_backend(config: TokenizeConfig) -> Backend:
-    # What only this process can see must be read by this process.
-    is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
-    return "inline" if config.run.preset == "streaming" or is_here_only else "local"
 
 
 def _memory(run: RunConfig) -> int:

@@ -11,6 +11,7 @@ from gristmill.pipeline import Block, Job
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Load, Prepare, Task
 from gristmill.run.outcome import Outcome
+from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import Progress
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
@@ -22,7 +23,7 @@ LOOK_EVERY_S = 0.1
 class InlineBackend:
     """No other process: the simplest to debug, and all that a small machine may have memory for."""
 
-    def __init__(self, config: TokenizeConfig) -> None:
+    def __init__(self, config: TokenizeConfig, _processes: Sequence[WorkerProcess]) -> None:
         self._name = config.tokenizer.source
         self._tokenizer = load_configured(Load(config.tokenizer))
         self.budget = settle_budget(config, worker_bytes=resident_bytes())

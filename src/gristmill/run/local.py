@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import selectors
-import subprocess
-import sys
-import tempfile
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
@@ -20,27 +17,29 @@ from gristmill.errors import GristmillError, RunError
 from gristmill.run.budget import MIN_BLOCK_BYTES, Budget, settle_budget
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
 from gristmill.run.outcome import Outcome
+from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import Progress
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
 
 MAX_ATTEMPTS = 3
 POLL_S = 0.1
-LOG_LINES = 5
 FULL = 0.97
 
 
 class LocalBackend:
     """Worker processes on this machine."""
 
-    def __init__(self, config: TokenizeConfig) -> None:
+    def __init__(self, config: TokenizeConfig, processes: Sequence[WorkerProcess]) -> None:
         self._config = config
         self._budget = settle_budget(config)
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
         # They load the tokenizer while the run is being planned.
-        for _ in range(self._budget.num_workers):
+        for process in processes:
+            self._start(process)
+        for _ in range(len(processes), self._budget.num_workers):
             self._start()
 
     def facts(self) -> TokenizerFacts:
@@ -53,7 +52,7 @@ class LocalBackend:
                         return message.facts
                     if isinstance(message, Failed):
                         raise _as_error(message)
-                    raise RunError(f"{worker.last_words()} while it loaded the tokenizer")
+                    raise RunError(f"{worker.process.last_words()} while it loaded the tokenizer")
 
     @property
     def budget(self) -> Budget:
@@ -131,7 +130,7 @@ class LocalBackend:
             raise _as_error(message)
         elif message is None or isinstance(message, Failed):
             is_memory = worker.is_too_large or (message is not None and message.kind == "MemoryError")
-            why = message.message if message else worker.last_words()
+            why = message.message if message else worker.process.last_words()
             if is_memory:
                 why = f"it needs more than run.memory, {self._budget.memory_bytes // 10**6} MB, allows"
             self._end(worker)
@@ -159,18 +158,18 @@ class LocalBackend:
     def _ready(self, timeout: float | None) -> list[_Worker]:
         return [key.data for key, _ in self._selector.select(timeout)]
 
-    def _start(self) -> None:
-        worker = _Worker()
+    def _start(self, process: WorkerProcess | None = None) -> None:
+        worker = _Worker(process or WorkerProcess())
         self._workers.append(worker)
-        self._selector.register(worker.answers, selectors.EVENT_READ, worker)
+        self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
         worker.send(Load(self._config.tokenizer))
         if self._prepare is not None:
             worker.send(self._prepare)
 
     def _end(self, worker: _Worker) -> None:
         self._workers.remove(worker)
-        self._selector.unregister(worker.answers)
-        worker.end()
+        self._selector.unregister(worker.process.answers)
+        worker.process.end()
 
 
 class _Queue:
@@ -196,55 +195,26 @@ class _Queue:
 
 
 class _Worker:
-    """A worker process, and the unit it is at."""
+    """A worker and the unit it is at."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
         self.task: Task | None = None
         self.is_too_large = False
         self._decoder = msgspec.json.Decoder(FromWorker)
         self._rest = b""
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gristmill.run.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._words,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in a terminal reaches the run alone
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        assert self.process.stdout is not None
-        self.answers = self.process.stdout
 
     def send(self, message: Load | Prepare | Task) -> None:
         """Tell the worker; one that has died is noticed when its answers end."""
-        assert self.process.stdin is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.write(msgspec.json.encode(message) + b"\n")
+            self.process.orders.write(msgspec.json.encode(message) + b"\n")
 
     def receive(self) -> list[FromWorker | None]:
         """The messages that have come; the last is None where the worker is gone."""
-        content = os.read(self.answers.fileno(), 1 << 20)
+        content = os.read(self.process.answers.fileno(), 1 << 20)
         *lines, self._rest = (self._rest + content).split(b"\n")
         messages: list[FromWorker | None] = [self._decoder.decode(line) for line in lines]
         return messages if content else [*messages, None]
-
-    def last_words(self) -> str:
-        """How it ended, and the end of what it printed."""
-        status = self.process.wait()
-        how = f"by signal {-status}" if status < 0 else f"with status {status}"
-        self._words.seek(0)
-        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()[-LOG_LINES:]
-        return f"a worker ended {how}{': ' + ' | '.join(lines) if lines else ''}"
-
-    def end(self) -> None:
-        """Kill it if it is still there, and let go of its pipes."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self._words):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
 
 
 def _as_error(failure: Failed) -> GristmillError:

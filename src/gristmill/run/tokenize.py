@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from gristmill.pipeline import Limit
 from gristmill.plan import Plan, Unit, plan_units
 from gristmill.read import InputFile
 from gristmill.records import FileRecord, Ledger, Manifest, ShardRecord, UnitRecord
-from gristmill.run.budget import Budget, settle_budget
+from gristmill.run.budget import Budget
 from gristmill.run.folder import (
     CONFIG,
     EVENTS,
@@ -39,6 +39,7 @@ from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.messages import Task
 from gristmill.run.outcome import Outcome
+from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.quarantine import merge_quarantine
 from gristmill.run.settle import differences, identity_of, settle_layout, settle_sizes
@@ -66,16 +67,21 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tokenize(
-    config: TokenizeConfig, *, force: bool = False, on_progress: OnProgress | None = None
+    config: TokenizeConfig,
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+    processes: Sequence[WorkerProcess] = (),
 ) -> RunResult:
     """Do a job: from the files it names to shards in its run folder.
 
     The same call again takes up a run that was cut short, and answers at once where it was finished; `force`
-    starts over. `on_progress` is called a few times a second."""
+    starts over. `on_progress` is called a few times a second. `processes` are workers that were started
+    before."""
     config = settle_sizes(config)
     folder = Path(config.write.output)
     with locked(folder):
-        backend = BACKENDS[settle_budget(config).backend](config)
+        backend = BACKENDS[choose_backend(config)](config, processes)
         try:
             inputs = plan_units(config.read)  # while workers load the tokenizer
             layout = settle_layout(config, backend.facts())

@@ -1,0 +1,71 @@
+"""Starting worker processes: imports next to nothing, so that they start before the run is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from typing import IO
+
+from gristmill.config import Backend, TokenizeConfig
+from gristmill.run.resources import num_cores
+
+LOG_LINES = 5
+
+
+class WorkerProcess:
+    """A worker process, its pipes, and what it prints."""
+
+    def __init__(self) -> None:
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gristmill.run.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._words,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C in a terminal reaches the run alone
+            env=os.environ | {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.orders: IO[bytes] = self._process.stdin
+        self.answers: IO[bytes] = self._process.stdout
+        self.pid = self._process.pid
+
+    def last_words(self) -> str:
+        """How it ended, and the end of what it printed."""
+        status = self._process.wait()
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        self._words.seek(0)
+        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()[-LOG_LINES:]
+        return f"a worker ended {how}{': ' + ' | '.join(lines) if lines else ''}"
+
+    def kill(self) -> None:
+        """Let it end now."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kill it if it is still there, and let go of its pipes."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self.orders, self.answers, self._words):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+
+def choose_backend(config: TokenizeConfig) -> Backend:
+    """The backend asked for, or the one that suits."""
+    # What only this process can see must be read by this process.
+    is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
+    default: Backend = "inline" if config.run.preset == "streaming" or is_here_only else "local"
+    return config.run.backend or default
+
+
+def start_early(config: TokenizeConfig) -> list[WorkerProcess]:
+    """Workers that a job will need, if it needs any."""
+    if choose_backend(config) != "local":
+        return []
+    return [WorkerProcess() for _ in range(config.run.workers or num_cores())]
