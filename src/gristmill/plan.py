@@ -32,13 +32,11 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
         return sum(part.num_bytes for part in self.slices)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a worker or a resumed run must know, and `identity`: what may not change in between."""
+class UnitPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What any job over units needs, and `identity`: what may not change before it is resumed."""
 
     version: int
     identity: dict[str, Any]
-    config: TokenizeConfig
-    layout: Layout
     files: tuple[InputFile, ...]
     units: tuple[Unit, ...]
     max_document_bytes: int
@@ -51,6 +49,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def unit_name(self, index: int) -> str:
         """The stem of a unit's files; names sort as the units do, and the tails' come last."""
         return f"{index:0{max(5, len(str(len(self.units))))}d}"
+
+
+class Plan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="tokenize"):
+    """All that a worker or a resumed run must know."""
+
+    config: TokenizeConfig
+    layout: Layout
 
 
 def plan_units(config: ReadConfig) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:

@@ -14,7 +14,7 @@ import msgspec
 from gristmill.config import OutputFormat
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
-from gristmill.plan import Plan
+from gristmill.plan import Plan, UnitPlan
 from gristmill.records import Manifest, UnitRecord
 from gristmill.sidecars import FOLDER
 
@@ -83,7 +83,7 @@ def require_plan(folder: Path) -> Plan:
     return plan
 
 
-def read_records(folder: Path, plan: Plan) -> dict[int, UnitRecord]:
+def read_records(folder: Path, plan: UnitPlan) -> dict[int, UnitRecord]:
     """Records of committed units, by unit; the tails' comes after the last."""
     found = {}
     for index in range(len(plan.units) + 1):
@@ -93,7 +93,7 @@ def read_records(folder: Path, plan: Plan) -> dict[int, UnitRecord]:
     return found
 
 
-def write_json(path: Path, value: Plan | Manifest) -> None:
+def write_json(path: Path, value: UnitPlan | Manifest) -> None:
     """Write a struct so that people can read it."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 

@@ -11,7 +11,7 @@ import msgspec
 
 from gristmill.ledger import add_up
 from gristmill.pipeline import Block
-from gristmill.plan import Plan
+from gristmill.plan import UnitPlan
 from gristmill.records import Ledger, UnitRecord
 
 EVENT_EVERY_S = 1.0
@@ -50,7 +50,7 @@ class Progress:
     """Adds up what workers report; what a lost worker had reported of its unit is taken back."""
 
     def __init__(
-        self, plan: Plan, records: dict[int, UnitRecord], events: Path, on_progress: OnProgress | None
+        self, plan: UnitPlan, records: dict[int, UnitRecord], events: Path, on_progress: OnProgress | None
     ) -> None:
         self._plan = plan
         self._records = dict(records)

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 
 from gristmill.drafts import Draft
-from gristmill.plan import Plan
+from gristmill.plan import UnitPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import QUARANTINE
 from gristmill.sidecars import FOLDER, Quarantined
 
 
-def merge_quarantine(folder: Path, plan: Plan, records: Iterable[UnitRecord]) -> None:
+def merge_quarantine(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> None:
     """Write `quarantine.jsonl`, where anything is in quarantine."""
     file: Draft | None = None
     for entry in quarantined(folder, plan, records):
@@ -28,7 +28,7 @@ def merge_quarantine(folder: Path, plan: Plan, records: Iterable[UnitRecord]) ->
         file.commit()
 
 
-def quarantined(folder: Path, plan: Plan, records: Iterable[UnitRecord]) -> Iterator[Quarantined]:
+def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> Iterator[Quarantined]:
     """Every entry, in the order of the input."""
     decoder = msgspec.json.Decoder(Quarantined)
     firsts = first_records(plan, records)
@@ -43,7 +43,7 @@ def quarantined(folder: Path, plan: Plan, records: Iterable[UnitRecord]) -> Iter
                 yield msgspec.structs.replace(entry, slice=None, record=first + entry.record)
 
 
-def first_records(plan: Plan, records: Iterable[UnitRecord]) -> dict[tuple[int, int], int]:
+def first_records(plan: UnitPlan, records: Iterable[UnitRecord]) -> dict[tuple[int, int], int]:
     """Of each slice, by unit and number in it: how many records of its file come before it."""
     counted: Counter[int] = Counter()
     firsts = {}

@@ -12,10 +12,10 @@ from gristmill.errors import GristmillError
 from gristmill.finished import FinishedRun
 from gristmill.read.lines import END_OF_FILE
 from gristmill.records import FileRecord, ShardRecord, UnitRecord
+from gristmill.run.finish import MANIFEST_VERSION
 from gristmill.run.folder import QUARANTINE
 from gristmill.run.quarantine import quarantined
 from gristmill.run.settle import differences, identity_of
-from gristmill.run.tokenize import MANIFEST_VERSION
 from gristmill.sidecars import FOLDER
 from gristmill.verify.findings import Findings
 

@@ -1,0 +1,80 @@
+"""The end of a run: the ledger balances, leftovers are gone, and the manifest says what there is."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+
+from gristmill.errors import LedgerError
+from gristmill.formats import finish_run
+from gristmill.ledger import add_up, check_balance
+from gristmill.plan import Plan
+from gristmill.records import FileRecord, Ledger, Manifest, ShardRecord, UnitRecord
+from gristmill.run.folder import MANIFEST, remove_unnamed, write_json
+from gristmill.run.quarantine import merge_quarantine
+from gristmill.run.work import check_bad_fraction
+from gristmill.sidecars import FOLDER
+
+MANIFEST_VERSION = 1
+
+
+def finish(plan: Plan, folder: Path, records: dict[int, UnitRecord]) -> Manifest:
+    """The ledger of the whole run balances, leftovers are gone, and the manifest says what there is."""
+    ordered = [records[unit] for unit in sorted(records)]
+    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True)
+    ledger = _balance(ordered)
+    shards = tuple(shard for record in ordered for shard in record.shards)
+    sidecars = [file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")]
+    for name in plan.layout.formats:
+        sidecars += finish_run(folder, name, shards, plan.config.write, plan.layout)
+    named = {file.path for shard in shards for files in shard.files.values() for file in files}
+    named |= {file.path for file in sidecars}
+    named |= {f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records}
+    merge_quarantine(folder, plan, ordered)
+    manifest = _manifest(plan, ledger, shards, tuple(sidecars))
+    remove_unnamed(folder, named, plan.layout.formats)
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def _balance(records: list[UnitRecord]) -> Ledger:
+    total = add_up(record.ledger for record in records)
+    if total.tokens_carried != total.tokens_received:
+        is_limited = any(record.is_limited for record in records)
+        if not is_limited:
+            raise LedgerError(
+                f"units carried {total.tokens_carried} tokens over, "
+                f"but {total.tokens_received} were packed at the end"
+            )
+        dropped = total.tokens_dropped | {
+            "limit": total.tokens_dropped.get("limit", 0) + total.tokens_carried - total.tokens_received
+        }
+        total = msgspec.structs.replace(total, tokens_dropped=dropped)
+    total = msgspec.structs.replace(total, tokens_carried=0, tokens_received=0)
+    check_balance(total, what="the run")
+    return total
+
+
+def _manifest(
+    plan: Plan, ledger: Ledger, shards: tuple[ShardRecord, ...], sidecars: tuple[FileRecord, ...]
+) -> Manifest:
+    layout = plan.layout
+    return Manifest(
+        version=MANIFEST_VERSION,
+        gristmill=version("gristmill"),
+        tokenizer=layout.tokenizer,
+        fingerprint=layout.fingerprint,
+        vocab_size=layout.vocab_size,
+        dtype=layout.dtype,
+        formats=layout.formats,
+        mode=layout.mode,
+        sequence_length=layout.sequence_length,
+        eos_id=layout.eos_id,
+        bos_id=layout.bos_id,
+        pad_id=layout.pad_id,
+        ledger=ledger,
+        shards=shards,
+        sidecars=sidecars,
+    )
