@@ -57,14 +57,41 @@ def test_every_gristmill_command_exists():
         assert re.search(rf"^ +{command}\b", text, flags=re.MULTILINE)
 
 
-def test_the_example_runs_as_typed(tmp_path, monkeypatch, capsys):
-    (tmp_path / "path" / "to").mkdir(parents=True)
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder that has what the examples name."""
+    for folder in (tmp_path / "path" / "to" / "tokenizer", tmp_path / "corpus"):
+        folder.mkdir(parents=True)
     train_sample_tokenizer(tmp_path / "path" / "to")
+    train_sample_tokenizer(tmp_path / "path" / "to" / "tokenizer")
+    config = tmp_path / "path" / "to" / "tokenizer" / "tokenizer_config.json"
+    config.write_text('{"eos_token": "<|endoftext|>"}')
+    (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "The mill stands by the river."}\n' * 20)
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks("python")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("number", "output"), [(0, r"\d+\n"), (1, r"(?s).*The mill stands by the river\.\n")], ids=["run", "ids"]
+)
+def test_an_example_runs_as_typed(number, output, place, capsys):
+    example = blocks("python")[number]
     assert len([line for line in example.splitlines() if line]) <= 10
     exec(compile(example, "README.md", "exec"), {})
-    assert capsys.readouterr().out.endswith("The mill stands by the river.\n")
+    assert re.fullmatch(output, capsys.readouterr().out)
+
+
+def test_there_is_no_example_that_is_not_run():
+    assert len(blocks("python")) == 2
+
+
+def test_the_first_tokenize_command_runs_as_typed(place, capsys):
+    pattern = r"^gristmill ((?:plan|tokenize) corpus/ .*?)(?: {2,}#.*)?$"
+    lines = re.findall(pattern, README, flags=re.MULTILINE)
+    assert len(lines) >= 2
+    for line in lines[:2]:
+        assert cli.main(line.split()) == 0
+    assert (place / "shards" / "manifest.json").exists()
 
 
 def test_every_path_in_the_tree_exists():

@@ -1,0 +1,62 @@
+"""docs/design.md and docs/formats.md name what the code has: every reason, layer, option and file."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from gristmill.config import Column, OutputFormat, PackMode
+from test_layers import LEVEL
+
+ROOT = Path(__file__).parents[1]
+DESIGN = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+SOURCES = "\n".join(
+    path.read_text(encoding="utf-8") for path in sorted((ROOT / "src" / "gristmill").rglob("*.py"))
+)
+BINDINGS = (ROOT / "native" / "bindings.cpp").read_text(encoding="utf-8")
+SHOWN_ELSEWHERE = {"__init__", "__main__", "_native", "bench_methods", "bench_worker", "bench_report"}
+SHOWN_ELSEWHERE |= {"stopwatch", "unicode_data"}
+
+
+def reasons():
+    """Every reason for which code sets a record or a file apart."""
+    found = set(re.findall(r'BadFileError\(\s*"(\w+)"', SOURCES))
+    found |= set(re.findall(r'BadDocument\([^"]*?"(\w+)"', SOURCES))
+    found |= set(re.findall(r'\("(too_large|bad_utf8|empty)",', SOURCES))
+    found |= set(re.findall(r'reason = "(\w+)" if', SOURCES))
+    found |= set(re.findall(r'reason = .* else "(\w+)"', SOURCES))
+    (native,) = re.findall(r'for \(const char\* name : \{"", (.*?)\}\)', BINDINGS)
+    return found | set(re.findall(r'"(\w+)"', native))
+
+
+def test_every_reason_is_explained():
+    assert len(reasons()) >= 15
+    assert {reason for reason in reasons() if f"`{reason}`" not in DESIGN} == set()
+
+
+def test_every_layer_is_in_the_picture():
+    picture = re.search(r"^```\n(cli, cli_run.*?)^```", DESIGN, flags=re.MULTILINE | re.DOTALL)[1]
+    named = set(re.findall(r"\w+", picture))
+    assert set(LEVEL) - SHOWN_ELSEWHERE - named == set()
+
+
+@pytest.mark.parametrize("mode", get_args(PackMode))
+def test_every_mode_is_explained(mode):
+    assert f"- **{mode}**:" in DESIGN
+
+
+@pytest.mark.parametrize("name", [*get_args(OutputFormat), *get_args(Column)])
+def test_every_format_and_column_is_laid_out(name):
+    assert re.search(rf"^### {name}$|^\*\*{name}\*\*|^\| `{name}`", FORMATS, flags=re.MULTILINE)
+
+
+def test_every_option_a_document_names_exists():
+    options = set(re.findall(r"`(\w+\.\w+)` \|", (ROOT / "docs" / "options.md").read_text(encoding="utf-8")))
+    sections = {option.split(".")[0] for option in options}
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(rf"`((?:{'|'.join(sections)})\.[a-z_]+)", DESIGN + FORMATS + readme))
+    assert len(named) > 10
+    files = {name for name in named if name.endswith((".json", ".py", ".model"))}
+    assert named - files <= options
