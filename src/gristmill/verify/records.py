@@ -102,7 +102,7 @@ def _check_units(run: FinishedRun) -> Iterator[str]:
     for record in run.records.values():
         dropped = {**record.ledger.documents_dropped, **record.ledger.tokens_dropped}
         if record.is_limited != ("limit" in dropped):
-            yield f"unit {record.unit}: its record and its ledger do not agree on whether it reached the limit"
+            yield f"unit {record.unit}: record and ledger do not agree on whether it reached the limit"
     carried = sum(record.ledger.tokens_carried for record in run.records.values())
     if carried and not limited and num_units not in run.records:
         yield f"{FOLDER}/{run.plan.unit_name(num_units)}.json: is missing, with {carried} tokens carried over"
