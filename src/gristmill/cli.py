@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from gristmill.cli_output import add_inspect, add_verify
+from gristmill.cli_output import add_convert, add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
@@ -324,6 +324,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "check a finished run: checksums, counts, borders, and a sample encoded again",
         "gristmill verify shards --sample 1000",
         add_verify,
+    ),
+    "convert": (
+        "write what a finished run holds in another format, without encoding again",
+        "gristmill convert shards --to nanogpt --single-file",
+        add_convert,
     ),
     "tokenizer": (
         "show what was understood of a tokenizer",

@@ -95,3 +95,44 @@ def _show_step(step: str) -> None:
     """Show on a terminal what is being done, in place."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
+
+
+def add_convert(parser: argparse.ArgumentParser) -> None:
+    """Describe `convert`."""
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    parser.add_argument(
+        "--to", required=True, choices=get_args(OutputFormat), metavar="FORMAT", help=FORMAT_NAMES
+    )
+    parser.add_argument("--single-file", action="store_true", help="one shard, named train, with everything")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="default: beside the run, as OUT-FORMAT")
+    parser.add_argument("--force", action="store_true", help="replace an earlier conversion")
+    parser.add_argument("--json", action="store_true", help="print the new manifest as JSON")
+    parser.epilog = f"{parser.epilog}\n\n{CONVERT_NOTES}"
+    parser.set_defaults(run=run_convert_command)
+
+
+FORMAT_NAMES = ", ".join(get_args(OutputFormat))
+CONVERT_NOTES = """\
+a run of documents becomes any format, one of rows becomes arrow or parquet; nothing is encoded again, and ids
+that both formats keep in the same bytes are linked, not copied. The folder appears when it is whole, with a
+manifest.json of checksums."""
+
+
+def run_convert_command(arguments: argparse.Namespace) -> int:
+    """Convert a run, and say how to load what was made."""
+    from gristmill.convert import convert
+    from gristmill.report.summary import render_conversion
+
+    made = convert(
+        Path(arguments.folder),
+        arguments.to,
+        output=Path(arguments.output) if arguments.output else None,
+        is_single_file=arguments.single_file,
+        force=arguments.force,
+        on_step=_show_step,
+    )
+    if arguments.json:
+        print(msgspec.json.encode(made).decode())
+    else:
+        print(render_conversion(made.manifest, Path(made.folder)))
+    return 0

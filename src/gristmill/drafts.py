@@ -42,6 +42,7 @@ class Draft:
         self.temporary = _hidden_name(path)
         self.num_bytes = 0
         self._hash = hashlib.sha256()
+        self._digest: str | None = None
         self._is_safe = False
         with reported(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,10 +94,26 @@ class Draft:
             _link_or_copy(self.temporary, twin.temporary)
         return twin
 
+    @classmethod
+    def of_file(cls, source: Path, known: FileRecord, path: Path, shelf: list[Draft]) -> Draft:
+        """A finished draft with the content of a file that is there, whose record is known to be right: the
+        same file, or a copy where links do not work."""
+        draft = object.__new__(cls)
+        with reported(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = source.open("rb")
+            file.close()
+            draft.__dict__.update(path=path, shelf=shelf, temporary=_hidden_name(path))
+            draft.__dict__.update(num_bytes=known.num_bytes, _digest=known.sha256, _file=file)
+            shelf.append(draft)
+            _link_or_copy(source, draft.temporary)
+        return draft
+
     def record(self, folder: Path) -> FileRecord:
         """What the run folder is told about it."""
         path = self.path.relative_to(folder).as_posix()
-        return FileRecord(path=path, num_bytes=self.num_bytes, sha256=self._hash.hexdigest())
+        sha256 = self._digest or self._hash.hexdigest()
+        return FileRecord(path=path, num_bytes=self.num_bytes, sha256=sha256)
 
     def commit(self) -> None:
         """Give a finished draft its name; the folder is synced by the caller."""

@@ -179,11 +179,11 @@ def source_of(run: FinishedRun, key: int) -> Source:
     )
 
 
-def segments_of_row(run: FinishedRun, unit: int, row: int) -> NDArray[Any]:
-    """The segments of a row of a unit."""
+def segments_of_rows(run: FinishedRun, unit: int, first: int, last: int) -> NDArray[Any]:
+    """The segments of neighbouring rows of a unit, `last` not included."""
     table = run.segments(unit)
-    first = bisect_left(table, row, key=_row_of)
-    return table[first : bisect_left(table, row + 1, lo=first, key=_row_of)]
+    start = bisect_left(table, first, key=_row_of)
+    return table[start : bisect_left(table, last, lo=start, key=_row_of)]
 
 
 def find_occurrences(run: FinishedRun, key: int) -> list[Occurrence]:

@@ -6,7 +6,7 @@ Nothing has its final name before `commit`; a unit that fails leaves nothing beh
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -144,12 +144,24 @@ class ShardWriter:
             raise
 
 
+MakePayload = Callable[[Path, Layout, list[Draft]], Payload]
+
+
 class OpenShard:
     """One shard while it is written, in every format asked for."""
 
-    def __init__(self, folder: Path, name: str, config: WriteConfig, layout: Layout) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        config: WriteConfig,
+        layout: Layout,
+        *,
+        make_payload: MakePayload = Payload,
+    ) -> None:
         self._folder = folder
         self._name = name
+        self._make_payload = make_payload
         self._payload: Payload | None = None
         self._writers: dict[str, FormatWriter] = {}
         self._shelf: list[Draft] = []
@@ -206,7 +218,7 @@ class OpenShard:
             chosen = FORMATS[name]
             stem = stem_of(self._folder, name, self._name)
             if isinstance(chosen, PayloadFormat):
-                self._payload = self._payload or Payload(stem, layout, self._shelf)
+                self._payload = self._payload or self._make_payload(stem, layout, self._shelf)
                 self._writers[name] = chosen.open(stem, self._payload)
             else:
                 self._writers[name] = chosen.open(stem, config, layout, self._shelf)

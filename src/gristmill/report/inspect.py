@@ -19,7 +19,7 @@ from gristmill.finished import (
     find_item,
     find_occurrences,
     open_run,
-    segments_of_row,
+    segments_of_rows,
     source_of,
 )
 from gristmill.formats import read_shard
@@ -115,7 +115,7 @@ class _Lens:
 
     def _row(self, ids: NDArray[Any], place: Place, only: int | None) -> list[Part]:
         parts, begin = [], 0
-        for segment in segments_of_row(self.run, place.unit, place.item):
+        for segment in segments_of_rows(self.run, place.unit, place.item, place.item + 1):
             key, length = int(segment["document"]), int(segment["length"])
             stretch = ids[begin : begin + length]
             source = source_of(self.run, key)

@@ -12,13 +12,13 @@ from gristmill.run.progress import Snapshot
 from gristmill.run.tokenize import RunResult
 
 LOADING = {
-    "megatron": 'IndexedDataset("{folder}/megatron/{stem}")  # megatron.core.datasets.indexed_dataset',
-    "nanogpt": 'np.memmap("{folder}/nanogpt/{stem}.bin", dtype="{dtype}", mode="r")',
-    "llmc": '--train_data "{folder}/llmc/*.bin"  # llm.c and modded-nanogpt',
-    "olmo": 'paths=["{folder}/olmo/*.npy"]  # NumpyFSLDatasetConfig of olmo_core.data',
-    "datatrove": 'DatatroveFolderDataset("{folder}/datatrove", seq_len=2048, token_size={width})',
-    "arrow": 'datasets.load_from_disk("{folder}/arrow")',
-    "parquet": 'datasets.load_dataset("parquet", data_files="{folder}/parquet/*.parquet", split="train")',
+    "megatron": 'IndexedDataset("{folder}/{stem}")  # megatron.core.datasets.indexed_dataset',
+    "nanogpt": 'np.memmap("{folder}/{stem}.bin", dtype="{dtype}", mode="r")',
+    "llmc": '--train_data "{folder}/*.bin"  # llm.c and modded-nanogpt',
+    "olmo": 'paths=["{folder}/*.npy"]  # NumpyFSLDatasetConfig of olmo_core.data',
+    "datatrove": 'DatatroveFolderDataset("{folder}", seq_len=2048, token_size={width})',
+    "arrow": 'datasets.load_from_disk("{folder}")',
+    "parquet": 'datasets.load_dataset("parquet", data_files="{folder}/*.parquet", split="train")',
 }
 
 
@@ -42,6 +42,20 @@ def render_result(result: RunResult) -> str:
 def render_manifest(manifest: Manifest, folder: Path) -> str:
     """What a finished run holds."""
     return _render(_facts(manifest, folder))
+
+
+def render_conversion(manifest: Manifest, folder: Path) -> str:
+    """What a conversion has made: the manifest's files lie in the folder itself."""
+    (name,) = manifest.formats
+    first = manifest.shards[0].files[name][0].path if manifest.shards else ""
+    facts = {
+        "tokens": _tokens(manifest),
+        "rows": _rows(manifest),
+        "shards": _shards(manifest),
+        "output": str(folder),
+        "load with": render_loading(name, folder, first.split(".")[0], manifest.dtype) if first else "",
+    }
+    return _render(facts)
 
 
 def _render(facts: Mapping[str, str]) -> str:
@@ -107,12 +121,14 @@ def _loading(manifest: Manifest, folder: Path) -> str:
     if not manifest.shards:
         return ""
     stem = f"shard-{manifest.shards[0].name}"
-    width = 2 if manifest.dtype == "uint16" else 4
-    lines = [
-        LOADING[name].format(folder=folder, stem=stem, dtype=manifest.dtype, width=width)
-        for name in manifest.formats
-    ]
+    lines = [render_loading(name, folder / name, stem, manifest.dtype) for name in manifest.formats]
     return f"\n{'':<12}".join(lines)
+
+
+def render_loading(name: str, folder: Path, stem: str, dtype: str) -> str:
+    """How shards of a format that lie in a folder are loaded."""
+    width = 2 if dtype == "uint16" else 4
+    return LOADING[name].format(folder=folder, stem=stem, dtype=dtype, width=width)
 
 
 def _time(last: Snapshot) -> str:
