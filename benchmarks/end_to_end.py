@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import shutil
 import statistics
 import subprocess
@@ -33,7 +34,7 @@ from gristmill import load_tokenizer
 from gristmill.bench import _machine as machine
 from gristmill.bench import available_cores
 from gristmill.files import write_whole
-from run_report import END_TO_END, RIVALS, RunReport, Timing, mb_per_s, render_run
+from run_report import BARE, END_TO_END, RIVALS, RunReport, Timing, mb_per_s, render_run
 
 WORKERS = 2
 BATCH_SIZE = 1000
@@ -162,8 +163,9 @@ def check(source: Source, arguments: argparse.Namespace) -> list[str]:
     output = arguments.work / f"check.{source.name}"
     ours = our_ids(source, folder, fresh(output))
     lines = []
-    run_side("bare", source, folder, fresh(output), is_kept=True)
-    lines.append(compared(source, "bare", ours, np.load(output / "ids.npy")))
+    for side in BARE:
+        run_side(side, source, folder, fresh(output), is_kept=True)
+        lines.append(compared(source, side, ours, np.load(output / "ids.npy")))
     if "datatrove" in arguments.rivals:
         run_side("datatrove", source, folder, fresh(output))
         files = sorted(output.glob("*.ds"))
@@ -207,7 +209,7 @@ def read_rows(files: list[Path]) -> np.ndarray:
 def time_sides(source: Source, input_: Input, arguments: argparse.Namespace) -> list[Timing]:
     """All rounds of all sides on one input."""
     outputs = ["megatron", "parquet"] + ([f"megatron of {MANY_FILES} files"] if input_.many_folder else [])
-    sides = [("gristmill", output) for output in outputs] + [("bare", "")]
+    sides = [("gristmill", output) for output in outputs] + [(side, "") for side in BARE]
     sides += [(rival, "") for rival in arguments.rivals]
     timings = [
         Timing(
@@ -237,6 +239,7 @@ def time_once(timing: Timing, source: Source, input_: Input, output: Path) -> No
     if hasattr(os, "sync"):
         os.sync()
     timing.load_average.append(round(os.getloadavg()[0], 2))
+    used = cpu_s()
     start = time.perf_counter()
     if timing.side == "gristmill":
         is_many = timing.output.endswith("files")
@@ -247,9 +250,17 @@ def time_once(timing: Timing, source: Source, input_: Input, output: Path) -> No
         work_s = run_side(timing.side, source, place, output)
         timing.work_s.append(round(work_s, 4))
     timing.wall_s.append(round(time.perf_counter() - start, 4))
+    if timing.side not in RIVALS:  # whose workers nobody waits for, so that they are not counted
+        timing.cpu_s.append(round(cpu_s() - used, 3))
     if timing.side == "gristmill":
         timing.stage_s.append(stages(output))
     fresh(output)
+
+
+def cpu_s() -> float:
+    """Of all processes that were started from here and have ended, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def stages(output: Path) -> dict[str, float]:

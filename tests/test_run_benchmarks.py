@@ -103,11 +103,12 @@ def test_end_to_end_compares_ids_times_every_side_and_renders(tmp_path, corpus):
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     report = run_report.load_run_report(results)
-    assert [line.endswith("tokens, equal") for line in report.checks] == [True]
+    assert [line.endswith("tokens, equal") for line in report.checks] == [True, True]
     assert [(t.side, t.output, len(t.wall_s)) for t in report.timings] == [
         ("gristmill", "megatron", 1),
         ("gristmill", "parquet", 1),
         ("bare", "", 1),
+        ("bare whole", "", 1),
     ]
     assert str(tmp_path) not in results.read_text()
     readme = f"before\n{run_report.START}\nold\n{run_report.END}\nafter\n"
