@@ -49,9 +49,14 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            if os.listdir(folder) == [LOCK]:  # a job that was refused leaves no folder behind
-                (folder / LOCK).unlink()
-                folder.rmdir()
+            _remove_if_unused(folder)
+
+
+def _remove_if_unused(folder: Path) -> None:
+    """A job that was refused leaves no folder behind."""
+    if folder.is_dir() and os.listdir(folder) == [LOCK]:
+        (folder / LOCK).unlink()
+        folder.rmdir()
 
 
 def read_plan(folder: Path) -> Plan | None:
