@@ -25,8 +25,9 @@ class InlineBackend:
 
     def __init__(self, config: TokenizeConfig, _processes: Sequence[WorkerProcess]) -> None:
         self._name = config.tokenizer.source
+        before = resident_bytes()  # of whatever program this is
         self._tokenizer = load_configured(Load(config.tokenizer))
-        self.budget = settle_budget(config, worker_bytes=resident_bytes())
+        self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
         self._job: Job | None = None
 
     def facts(self) -> TokenizerFacts:
