@@ -20,7 +20,7 @@ LAYERS = (
     {"tokenizer"},
     {"read", "encode", "pack"},
     {"plan", "formats", "sidecars"},
-    {"write"},
+    {"write", "unit_input"},
     {"write_behind"},
     {"pipeline"},
     {"run"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,18 +14,18 @@ import numpy as np
 from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import TokenizeConfig
 from gristmill.encode import encode_documents
-from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.files import write_whole
 from gristmill.ledger import check_balance
 from gristmill.pack import Packer, make_packer
 from gristmill.pack.rows import Rows, Segments, take_rows
 from gristmill.pack.windows import split_segments
 from gristmill.plan import Plan, Unit
-from gristmill.read import Blocks, describe_file, read_slice
+from gristmill.read import Blocks
 from gristmill.records import Ledger, UnitRecord
-from gristmill.sidecars import FOLDER, Quarantined, Sidecars, read_segments
+from gristmill.sidecars import FOLDER, Sidecars, read_segments
 from gristmill.stopwatch import Stopwatch
 from gristmill.tokenizer import Tokenizer
+from gristmill.unit_input import UnitInput
 from gristmill.write import ShardWriter
 from gristmill.write_behind import WriteBehind
 
@@ -79,13 +79,11 @@ def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> Un
     """Read, encode, pack and write a unit, check that it balances, and commit it."""
     output = UnitOutput(job, unit.index, limit)
     try:
-        for index, part in enumerate(unit.slices):
-            path = job.plan.files[part.file].path
-            for documents in output.watch.each("read", _read(job, unit, index, output)):
-                with output.watch("encode"):
-                    kept, tokens = _encode(job, documents)
-                output.add(kept, tokens, path, slice_index=index)
-                on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
+        for index, path, documents in output.watch.each("read", output.input.batches(unit)):
+            with output.watch("encode"):
+                kept, tokens = _encode(job, documents)
+            output.add(kept, tokens, path, slice_index=index)
+            on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
         return output.commit(is_last=False)
     except BaseException:
         output.abandon()
@@ -117,45 +115,11 @@ def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBat
     )
 
 
-def _read(job: Job, unit: Unit, index: int, output: UnitOutput) -> Iterator[DocumentBatch]:
-    """The batches of a slice; a file that cannot be read to its end is noted and left there."""
-    part = unit.slices[index]
-    file = job.plan.files[part.file]
-    num_records = 0
-    position: int | None = None
-    try:
-        if describe_file(file.path) != (file.num_bytes, file.version):
-            raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")
-        for documents in read_slice(file, part, job.config.read, job.blocks):
-            num_records += documents.num_records
-            yield documents
-    except BadFileError as error:
-        if job.config.read.on_bad_file == "fail":
-            raise RunError(
-                f"{file.path}, record {num_records} of the part from {part.start}: {error}; "
-                "mend the file, or set read.on_bad_file: continue"
-            ) from error
-        entry = Quarantined(
-            file=file.path,
-            slice=index,
-            record=num_records,
-            offset=position,
-            reason=error.reason,
-            detail=error.detail,
-            excerpt="",
-            is_file=True,
-        )
-        output.add_bad_file(entry)
-    finally:
-        output.slice_records.append(num_records)
-
-
 class UnitOutput:
     """What a unit writes, and the counts that must balance before it is committed."""
 
     def __init__(self, job: Job, index: int, limit: Limit) -> None:
         self.watch = Stopwatch()
-        self.slice_records: list[int] = []
         self._job = job
         self._index = index
         self._rows_left, self._tokens_left = limit
@@ -163,19 +127,17 @@ class UnitOutput:
         self._counts: Counter[str] = Counter()
         self._documents_dropped: Counter[str] = Counter()
         self._tokens_dropped: Counter[str] = Counter()
-        self._bad_files: Counter[str] = Counter()
         name = job.plan.unit_name(index)
         writer = ShardWriter(job.folder, name, job.config.write, job.plan.layout)
         self._writer = WriteBehind(writer) if job.write_behind else writer
         self._sidecars = Sidecars(job.folder, name)
+        self.input = UnitInput(job.plan.files, job.config.read, job.blocks, self._sidecars)
         self._packer = _make_packer(job)
         self._row_bytes = (job.plan.layout.sequence_length or 0) * job.plan.layout.id_type.itemsize
 
     def add(self, documents: DocumentBatch, tokens: TokenBatch, path: str, *, slice_index: int) -> None:
         """Take encoded documents and the bad ones beside them."""
-        self._add_bad(path, documents, slice_index)
-        self._counts["documents_read"] += len(documents) + len(documents.bad)
-        self._counts["bytes_read"] += documents.num_bytes
+        self.input.take_bad(documents, path, slice_index=slice_index)
         if self._packer is None:
             documents, tokens = self._limit_documents(documents, tokens)
         first = self._counts["documents_encoded"]
@@ -195,11 +157,6 @@ class UnitOutput:
         self._counts["tokens_received"] += len(tail.ids)
         self._pack(tail)
 
-    def add_bad_file(self, entry: Quarantined) -> None:
-        """Note a file that could not be read to its end."""
-        self._bad_files[entry.reason] += 1
-        self._sidecars.add_quarantined(entry)
-
     def commit(self, *, is_last: bool) -> UnitRecord:
         """Pack what is left, check the balance, and let the unit be seen; its record comes last."""
         if self._packer is not None:
@@ -215,7 +172,7 @@ class UnitOutput:
         record = UnitRecord(
             unit=self._index,
             ledger=ledger,
-            slice_records=tuple(self.slice_records),
+            slice_records=tuple(self.input.slice_records),
             shards=shards,
             sidecars=sidecars,
             is_limited=self._is_limited,
@@ -229,19 +186,6 @@ class UnitOutput:
         """Leave nothing behind."""
         self._writer.abandon()
         self._sidecars.abandon()
-
-    def _add_bad(self, path: str, documents: DocumentBatch, slice_index: int) -> None:
-        policy = self._job.config.read.on_bad_document
-        if documents.bad and policy == "fail":
-            bad = documents.bad[0]
-            place = f"byte {bad.position}" if bad.position >= 0 else f"record {bad.record} of its part"
-            raise BadDocumentError(
-                f"{path}, {place}: {bad.reason} ({bad.detail}); "
-                "mend the record, or set read.on_bad_document: quarantine"
-            )
-        self._documents_dropped.update(bad.reason for bad in documents.bad)
-        if policy == "quarantine":
-            self._sidecars.add_bad(path, documents.bad, slice_index=slice_index)
 
     def _limit_documents(
         self, documents: DocumentBatch, tokens: TokenBatch
@@ -315,9 +259,11 @@ class UnitOutput:
     def _ledger(self) -> Ledger:
         return Ledger(
             **self._counts,
-            documents_dropped=dict(sorted(self._documents_dropped.items())),
+            documents_read=self.input.documents_read,
+            bytes_read=self.input.bytes_read,
+            documents_dropped=dict(sorted((self._documents_dropped + self.input.documents_dropped).items())),
             tokens_dropped={reason: n for reason, n in sorted(self._tokens_dropped.items()) if n},
-            bad_files=dict(sorted(self._bad_files.items())),
+            bad_files=dict(sorted(self.input.bad_files.items())),
         )
 
 

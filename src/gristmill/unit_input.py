@@ -1,0 +1,95 @@
+"""1. What a unit reads: its documents, and what becomes of those that are bad and of files that end early."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from gristmill.batch import DocumentBatch
+from gristmill.config import ReadConfig
+from gristmill.errors import BadDocumentError, BadFileError, RunError
+from gristmill.plan import Unit
+from gristmill.read import Blocks, InputFile, describe_file, read_slice
+from gristmill.sidecars import Quarantined, Sidecars
+
+
+class UnitInput:
+    """Reads the slices of a unit, and counts what it read and what was bad."""
+
+    def __init__(
+        self, files: Sequence[InputFile], config: ReadConfig, blocks: Blocks, sidecars: Sidecars
+    ) -> None:
+        self.slice_records: list[int] = []
+        self.documents_read = 0
+        self.bytes_read = 0
+        self.documents_dropped: Counter[str] = Counter()
+        self.bad_files: Counter[str] = Counter()
+        self._files = files
+        self._config = config
+        self._blocks = blocks
+        self._sidecars = sidecars
+
+    def batches(self, unit: Unit) -> Iterator[tuple[int, str, DocumentBatch]]:
+        """Slice, file and documents; `take_bad` must be told of each batch once it is clear what is bad."""
+        for index, part in enumerate(unit.slices):
+            for documents in self._read(unit, index):
+                yield index, self._files[part.file].path, documents
+
+    def take_bad(self, documents: DocumentBatch, path: str, *, slice_index: int) -> None:
+        """Count documents and deal with the bad ones as the job says."""
+        self.documents_read += len(documents) + len(documents.bad)
+        self.bytes_read += documents.num_bytes
+        policy = self._config.on_bad_document
+        if documents.bad and policy == "fail":
+            bad = documents.bad[0]
+            place = f"byte {bad.position}" if bad.position >= 0 else f"record {bad.record} of its part"
+            raise BadDocumentError(
+                f"{path}, {place}: {bad.reason} ({bad.detail}); "
+                "mend the record, or set read.on_bad_document: quarantine"
+            )
+        self.documents_dropped.update(bad.reason for bad in documents.bad)
+        if policy == "quarantine":
+            self._sidecars.add_bad(path, documents.bad, slice_index=slice_index)
+
+    def _read(self, unit: Unit, index: int) -> Iterator[DocumentBatch]:
+        """The batches of a slice; a file that cannot be read to its end is noted and left there."""
+        part = unit.slices[index]
+        file = self._files[part.file]
+        num_records = 0
+        try:
+            _check_unchanged(file)
+            for documents in read_slice(file, part, self._config, self._blocks):
+                num_records += documents.num_records
+                yield documents
+        except BadFileError as error:
+            if self._config.on_bad_file == "fail":
+                raise RunError(
+                    f"{file.path}, record {num_records} of the part from {part.start}: {error}; "
+                    "mend the file, or set read.on_bad_file: continue"
+                ) from error
+            self._add_bad_file(file.path, index, num_records, error)
+        finally:
+            self.slice_records.append(num_records)
+
+    def _add_bad_file(self, path: str, slice_index: int, num_records: int, error: BadFileError) -> None:
+        self.bad_files[error.reason] += 1
+        entry = Quarantined(
+            file=path,
+            slice=slice_index,
+            record=num_records,
+            offset=None,
+            reason=error.reason,
+            detail=error.detail,
+            excerpt="",
+            is_file=True,
+        )
+        self._sidecars.add_quarantined(entry)
+
+
+def _check_unchanged(file: InputFile) -> None:
+    try:
+        found = describe_file(file.path)
+    except OSError as error:
+        raise BadFileError("unreadable", error.strerror or str(error)) from error
+    if found != (file.num_bytes, file.version):
+        raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")
