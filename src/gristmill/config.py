@@ -190,6 +190,66 @@ class TokenizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     run: RunConfig = RunConfig()
 
 
+class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How training text is cut into pieces, and which of it is counted."""
+
+    pattern: str = "gpt2"
+    """gpt2, gpt4, o200k, llama3, qwen2, none (a document is a piece), metaspace (as SentencePiece), or a
+    regex."""
+    form: Literal["nfc", "nfkc"] | None = None
+    """Text is brought into this Unicode form first; the tokenizer will do the same."""
+    max_documents: Count | None = None
+    """Count so many documents, the first ones."""
+    sample: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    """Count about this share of the documents, chosen by `seed`."""
+    seed: int = 0
+    weights: dict[str, WholeNumber] = {}
+    """Documents of files that match a pattern, such as */code/*, count so many times; the first match
+    decides, and 0 leaves them out."""
+    when_full: Literal["spill", "forget"] = "spill"
+    """What happens when the memory is full: sorted runs on disk (exact), or rare pieces are forgotten and the
+    error is reported."""
+    folder: str | None = None
+    """The run folder; absent: beside the tokenizer, with .run after its name."""
+
+
+class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What tokenizer is made of the counts."""
+
+    output: str = ""
+    """The tokenizer.json."""
+    vocab_size: Count | None = None
+    """Special tokens and the alphabet included."""
+    special_tokens: tuple[str, ...] = ("<|endoftext|>",)
+    """They get the first ids."""
+    min_frequency: WholeNumber = 0
+    """Pairs that occur less often are not merged."""
+    max_token_length: Count | None = None
+    """In characters of the alphabet."""
+    initial_alphabet: Literal["bytes", "corpus"] = "bytes"
+    """All 256 bytes are tokens, or those that occur."""
+    tie_break: Literal["tokenizers", "bytes"] = "tokenizers"
+    """Of pairs that occur equally often, the one with the smaller ids, or with the smaller bytes."""
+    min_count: Count = 1
+    """Pieces that occur less often are left out; costs rare scripts much."""
+    from_counts: tuple[str, ...] = ()
+    """Inventories that were counted before; nothing is read then."""
+    extend: str | None = None
+    """A tokenizer.json whose merges and ids are kept, and continued."""
+
+
+class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole job: what `gristmill train` does."""
+
+    read: ReadConfig
+    count: CountConfig = CountConfig()
+    learn: LearnConfig
+    run: RunConfig = RunConfig()
+
+
+RunJob = TokenizeConfig | TrainConfig
+
+
 def check_section(kind: type[Section], values: Mapping[str, object], *, name: str) -> Section:
     """Build a config section from plain values, or say which of them is wrong."""
     try:

@@ -7,14 +7,19 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from gristmill.config import TokenizeConfig
+from gristmill.config import TokenizeConfig, TrainConfig
 from gristmill.errors import ConfigError, InputError
 
-SECTIONS: dict[str, type[msgspec.Struct]] = get_type_hints(TokenizeConfig)
+Sections = dict[str, type[msgspec.Struct]]
+Overrides = Iterable[tuple[str, str, Any]]
+Job = TypeVar("Job", TokenizeConfig, TrainConfig)
+SECTIONS: Sections = get_type_hints(TokenizeConfig)
+TRAINING_SECTIONS: Sections = get_type_hints(TrainConfig)
+NO_INPUT = "no input: name files, folders or globs, or set read.inputs in the config"
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     f"{letter}IB": 1 << 10 * (power + 1) for power, letter in enumerate("KMGT")
 }
@@ -49,20 +54,49 @@ def parse_override(text: str) -> tuple[str, str, Any]:
         raise ConfigError(f"{text!r}: the value is no YAML; quote it") from error
 
 
-def make_job(values: Mapping[str, Any], overrides: Iterable[tuple[str, str, Any]] = ()) -> TokenizeConfig:
-    """The job that plain values and overrides describe; later overrides win."""
-    sections: dict[str, dict[str, Any]] = {"read": {}, "write": {}}
+def make_job(values: Mapping[str, Any], overrides: Overrides = ()) -> TokenizeConfig:
+    """The job of `tokenize` that plain values and overrides describe; later overrides win."""
+    sections = _gather(SECTIONS, values, overrides)
+    _require(
+        sections,
+        {
+            "tokenizer.source": "no tokenizer: give --tokenizer, or tokenizer.source in the config",
+            "read.inputs": NO_INPUT,
+            "write.output": "no output folder: give --output, or write.output in the config",
+        },
+    )
+    return _convert(SECTIONS, sections, TokenizeConfig)
+
+
+def make_training(values: Mapping[str, Any], overrides: Overrides = ()) -> TrainConfig:
+    """The job of `train` that plain values and overrides describe; later overrides win."""
+    sections = _gather(TRAINING_SECTIONS, values, overrides)
+    needed = {
+        "learn.output": "no output: give --output, or learn.output in the config",
+        "learn.vocab_size": "no vocabulary size: give --vocab-size, or learn.vocab_size in the config",
+    }
+    if not sections.get("learn", {}).get("from_counts"):
+        needed["read.inputs"] = NO_INPUT
+    _require(sections, needed)
+    return _convert(TRAINING_SECTIONS, sections, TrainConfig)
+
+
+def _gather(known: Sections, values: Mapping[str, Any], overrides: Overrides) -> dict[str, dict[str, Any]]:
+    sections: dict[str, dict[str, Any]] = {}
     for name, section in values.items():
-        sections[name] = _as_section(name, section)
+        sections[name] = _as_section(known, name, section)
     for name, key, value in overrides:
         sections.setdefault(name, {})[key] = value
     for name, section in sections.items():
-        _check_names(name, section)
-    _require(sections)
+        _check_names(known, name, section)
+    return sections
+
+
+def _convert(known: Sections, sections: Mapping[str, Mapping[str, Any]], kind: type[Job]) -> Job:
     try:
-        return msgspec.convert(_listed(sections), TokenizeConfig)
+        return msgspec.convert(_listed(sections), kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error))) from error
+        raise ConfigError(_explain(known, str(error))) from error
 
 
 def as_job(config: TokenizeConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TokenizeConfig:
@@ -89,21 +123,21 @@ def byte_size(value: str | int, *, name: str) -> int:
     return int(number * UNITS[unit])
 
 
-def _as_section(name: str, section: Any) -> dict[str, Any]:
+def _as_section(known: Sections, name: str, section: Any) -> dict[str, Any]:
     if name == "tokenizer" and isinstance(section, str):
         return {"source": section}
     if section is None:
         return {}
     if not isinstance(section, dict):
-        raise ConfigError(f"{name} is {section!r}; it needs keys and values{_did_you_mean(name, SECTIONS)}")
+        raise ConfigError(f"{name} is {section!r}; it needs keys and values{_did_you_mean(name, known)}")
     return dict(section)
 
 
-def _check_names(name: str, section: Mapping[str, Any]) -> None:
-    kind = SECTIONS.get(name)
+def _check_names(known: Sections, name: str, section: Mapping[str, Any]) -> None:
+    kind = known.get(name)
     if kind is None:
-        near = _did_you_mean(name, SECTIONS)
-        raise ConfigError(f"no section {name!r}{near}; there are {', '.join(SECTIONS)}")
+        near = _did_you_mean(name, known)
+        raise ConfigError(f"no section {name!r}{near}; there are {', '.join(known)}")
     fields: tuple[str, ...] = kind.__struct_fields__
     for key in section:
         if key not in fields:
@@ -111,30 +145,29 @@ def _check_names(name: str, section: Mapping[str, Any]) -> None:
             raise ConfigError(f"no option {name}.{key}{near}; {name} has {', '.join(fields)}")
 
 
-def _require(sections: Mapping[str, Mapping[str, Any]]) -> None:
-    if not sections.get("tokenizer", {}).get("source"):
-        raise ConfigError("no tokenizer: give --tokenizer, or tokenizer.source in the config")
-    if not sections["read"].get("inputs"):
-        raise ConfigError("no input: name files, folders or globs, or set read.inputs in the config")
-    if not sections["write"].get("output"):
-        raise ConfigError("no output folder: give --output, or write.output in the config")
+def _require(sections: Mapping[str, Mapping[str, Any]], needed: Mapping[str, str]) -> None:
+    for option, message in needed.items():
+        section, _, key = option.partition(".")
+        if not sections.get(section, {}).get(key):
+            raise ConfigError(message)
 
 
 def _listed(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One input may stand where several can."""
-    inputs = sections["read"]["inputs"]
-    read = {**sections["read"], "inputs": [inputs] if isinstance(inputs, str) else inputs}
+    read = dict(sections.get("read", {}))
+    if isinstance(read.get("inputs"), str):
+        read["inputs"] = [read["inputs"]]
     return {**sections, "read": read}
 
 
-def _explain(message: str) -> str:
+def _explain(known: Sections, message: str) -> str:
     """msgspec's message with our names: what was expected, what was got, and where."""
     found = re.search(r" - at `\$\.?(.*?)`$", message)
     if found is None:
         return message
     path = re.sub(r"\[.*", "", found[1])
     section, _, key = path.partition(".")
-    allowed = _literals(get_type_hints(SECTIONS[section]).get(key)) if section in SECTIONS else []
+    allowed = _literals(get_type_hints(known[section]).get(key)) if section in known else []
     remedy = f"; it can be {', '.join(allowed)}" if allowed and "enum" in message else ""
     return f"{found[1]}: {message[: found.start()]}{remedy}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gristmill.config import ReadConfig, TokenizeConfig
+from gristmill.config import ReadConfig, TokenizeConfig, TrainConfig
 from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile, Slice, list_inputs, slice_file
@@ -56,6 +56,12 @@ class Plan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="tokenize")
 
     config: TokenizeConfig
     layout: Layout
+
+
+class CountPlan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="count"):
+    """The plan of a run that counts pieces."""
+
+    config: TrainConfig
 
 
 def plan_units(config: ReadConfig) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
