@@ -1,0 +1,167 @@
+"""START HERE for counting: one unit is read, its pieces are counted, and the counts are committed as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gristmill.batch import DocumentBatch
+from gristmill.config import CountConfig
+from gristmill.encode import keep_documents
+from gristmill.files import write_whole
+from gristmill.ledger import check_balance
+from gristmill.pipeline import Block, Limit, OnBlock
+from gristmill.plan import CountPlan, Unit
+from gristmill.read import Blocks, Slice
+from gristmill.records import FileRecord, Ledger, UnitRecord
+from gristmill.sidecars import FOLDER, Sidecars
+from gristmill.stopwatch import Stopwatch
+from gristmill.train.counting import PieceCounter
+from gristmill.train.cut import cut_of
+from gristmill.unit_input import UnitInput
+
+SUFFIX = "pieces"
+
+
+@dataclass(frozen=True)
+class CountJob:
+    """What every unit of a count needs."""
+
+    plan: CountPlan
+    folder: Path
+    blocks: Blocks
+    counter_bytes: int
+
+    def with_blocks(self, block_bytes: int | None) -> CountJob:
+        """The same job in smaller blocks, where a size is given."""
+        if block_bytes is None:
+            return self
+        return replace(self, blocks=self.blocks._replace(block_bytes=block_bytes))
+
+
+def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitRecord:
+    """Count the pieces of a unit's documents, and commit their inventory."""
+    name = job.plan.unit_name(unit.index)
+    spills = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=job.folder / FOLDER))
+    sidecars = Sidecars(job.folder, name)
+    try:
+        work = _UnitCount(job, unit, sidecars, spills, limit)
+        work.read(on_block)
+        return work.commit()
+    except BaseException:
+        sidecars.abandon()
+        raise
+    finally:
+        shutil.rmtree(spills, ignore_errors=True)
+
+
+class _UnitCount:
+    """The counter of a unit, and the figures of its record."""
+
+    def __init__(
+        self, job: CountJob, unit: Unit, sidecars: Sidecars, spills: Path, limit: Limit
+    ) -> None:
+        config = job.plan.config
+        self._job = job
+        self._unit = unit
+        self._sidecars = sidecars
+        self._documents_left = limit.rows
+        self._input = UnitInput(job.plan.files, config.read, job.blocks, sidecars)
+        cut = cut_of(config.count.pattern, form=config.count.form)
+        self._counter = PieceCounter(
+            cut, spills, max_bytes=job.counter_bytes, when_full=config.count.when_full
+        )
+        self._watch = Stopwatch()
+        self._num_documents = self._num_bytes = self._num_left_out = self._num_limited = 0
+
+    def read(self, on_block: OnBlock) -> None:
+        """Count every document that the job takes."""
+        for index, path, documents in self._watch.each("read", self._input.batches(self._unit)):
+            self._input.take_bad(documents, path, slice_index=index)
+            taken = self._take(documents, self._unit.slices[index])
+            weight = weight_of(path, self._job.plan.config.count)
+            with self._watch("count"):
+                if weight:
+                    self._counter.add(taken.text, taken.offsets, weight=weight)
+            self._num_documents += len(taken)
+            self._num_bytes += len(taken.text)
+            on_block(Block(documents.num_bytes, len(taken), len(documents.bad), 0))
+
+    def commit(self) -> UnitRecord:
+        """Write the inventory, then the record that says the unit is done."""
+        ledger = self._ledger()
+        check_balance(ledger, what=f"unit {self._unit.index}")
+        stem = f"{FOLDER}/{self._job.plan.unit_name(self._unit.index)}"
+        path = self._job.folder / f"{stem}.{SUFFIX}"
+        with self._watch("write"):
+            self._counter.finish(path)
+            sidecars = (*self._sidecars.finish(), describe(path, f"{stem}.{SUFFIX}"))
+            self._sidecars.commit()
+        record = UnitRecord(
+            unit=self._unit.index,
+            ledger=ledger,
+            slice_records=tuple(self._input.slice_records),
+            shards=(),
+            sidecars=sidecars,
+            is_limited=self._num_limited > 0,
+            stage_s=self._watch.seconds(),
+        )
+        write_whole(self._job.folder / f"{stem}.json", msgspec.json.encode(record))
+        return record
+
+    def _take(self, documents: DocumentBatch, part: Slice) -> DocumentBatch:
+        """The documents that are sampled, as many as the limit leaves."""
+        kept = documents
+        config = self._job.plan.config.count
+        if config.sample < 1:
+            kept = keep_documents(documents, is_sampled(documents, part, config))
+            self._num_left_out += len(documents) - len(kept)
+        if self._documents_left is not None:
+            allowed = min(len(kept), self._documents_left)
+            self._documents_left -= allowed
+            self._num_limited += len(kept) - allowed
+            kept = kept.head(allowed)
+        return kept
+
+    def _ledger(self) -> Ledger:
+        dropped = self._input.documents_dropped.copy()
+        dropped["not sampled"] = self._num_left_out
+        dropped["limit"] = self._num_limited
+        return Ledger(
+            documents_read=self._input.documents_read,
+            documents_encoded=self._num_documents,
+            documents_dropped={reason: count for reason, count in sorted(dropped.items()) if count},
+            bytes_read=self._input.bytes_read,
+            bytes_encoded=self._num_bytes,
+            rows=self._num_documents,
+            bad_files=dict(sorted(self._input.bad_files.items())),
+        )
+
+
+def weight_of(path: str, config: CountConfig) -> int:
+    """How many times the documents of a file count."""
+    return next((weight for pattern, weight in config.weights.items() if fnmatch(path, pattern)), 1)
+
+
+def is_sampled(documents: DocumentBatch, part: Slice, config: CountConfig) -> np.ndarray:  # type: ignore[type-arg]
+    """Which documents are taken: decided by where each stands, so that nothing else can change it."""
+    place = np.where(documents.positions >= 0, documents.positions, (part.start << 32) + documents.records)
+    mixed = place.astype(np.uint64) + np.uint64((part.file << 48) ^ (config.seed * 0x9E3779B97F4A7C15 % 2**64))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed < np.uint64(min(int(config.sample * 2**64), 2**64 - 1))
+
+
+def describe(path: Path, name: str) -> FileRecord:
+    """The record of a file that is there."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else _digest(file)
+    return FileRecord(path=name, num_bytes=path.stat().st_size, sha256=digest.hexdigest())
