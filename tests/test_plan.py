@@ -94,6 +94,7 @@ def write_kind(kind, folder, texts):
 @pytest.mark.parametrize("kind", ["jsonl", "gzip", "zstd", "parquet", "feather", "stream", "csv"])
 def test_an_estimate_from_a_part_of_the_input_is_near(tokenizer, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(sampling, "SLICE_BYTES", 100_000)
+    monkeypatch.setattr(sampling, "SAMPLE_BYTES", 800_000)
     write_kind(kind, tmp_path, made_documents(4000))
     config = make_config(tokenizer, tmp_path, tmp_path / "out", read__unit_bytes="100MB")
     estimate = estimate_run(config)
