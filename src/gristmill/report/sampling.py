@@ -81,6 +81,7 @@ class Sample:
     num_rows: int = 0
     num_segments: int = 0
     """Of rows."""
+    num_padding: int = 0
 
 
 def take_sample(
@@ -208,6 +209,7 @@ class _Looker:
     def _count_rows(self, rows: Rows) -> None:
         self._sample.num_rows += len(rows)
         self._sample.num_segments += len(rows.lengths)
+        self._sample.num_padding += rows.num_padding
 
 
 def _kind_of(file: InputFile) -> Kind:
