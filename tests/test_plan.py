@@ -50,9 +50,11 @@ def disk_bytes(folder):
         {**ROWS, "pack__mode": "concat"},
         {**ROWS, "pack__mode": "best_fit"},
         {**ROWS, "pack__mode": "pad", "pack__overlap": 16},
+        {**ROWS, "pack__mode": "concat", "pack__overlap": 16},
+        {**ROWS, "pack__mode": "best_fit", "pack__overlap": 16},
         {**ROWS, "pack__mode": "concat", "write__columns": ["input_ids", "labels", "attention_mask"]},
     ],
-    ids=["documents", "concat", "best_fit", "pad", "columns"],
+    ids=["documents", "concat", "best_fit", "pad", "concat overlap", "best_fit overlap", "columns"],
 )
 def test_an_estimate_from_all_of_the_input_is_what_the_run_writes(tokenizer, corpus, tmp_path, options):
     config = make_config(tokenizer, corpus, tmp_path / "out", read__unit_bytes="1MB", **options)
@@ -64,9 +66,10 @@ def test_an_estimate_from_all_of_the_input_is_what_the_run_writes(tokenizer, cor
     assert estimate.text_bytes == ledger.bytes_encoded
     if estimate.rows is not None:
         assert estimate.rows == ledger.rows
-        assert estimate.padding_fraction == pytest.approx(
-            1 - ledger.tokens_written / (ledger.rows * 256), abs=1e-3 + ledger.tokens_repeated
-        )
+        # A tail that is carried over leaves behind the tokens it would repeat: one overlap of the last row.
+        slack = options.get("pack__overlap", 0) if options["pack__mode"] == "concat" else 0
+        padding = estimate.padding_fraction * estimate.rows * 256
+        assert padding == pytest.approx(ledger.padding, abs=slack + 1e-6)
     assert estimate.disk_total_bytes == pytest.approx(disk_bytes(tmp_path / "out"), rel=0.1)
 
 
@@ -94,6 +97,7 @@ def write_kind(kind, folder, texts):
 @pytest.mark.parametrize("kind", ["jsonl", "gzip", "zstd", "parquet", "feather", "stream", "csv"])
 def test_an_estimate_from_a_part_of_the_input_is_near(tokenizer, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(sampling, "SLICE_BYTES", 100_000)
+    monkeypatch.setattr(sampling, "SAMPLE_BYTES", 800_000)
     write_kind(kind, tmp_path, made_documents(4000))
     config = make_config(tokenizer, tmp_path, tmp_path / "out", read__unit_bytes="100MB")
     estimate = estimate_run(config)

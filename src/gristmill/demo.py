@@ -174,9 +174,9 @@ def _commands(folder: Path) -> list[list[str]]:
         ["plan", "--config", f"{packed}.yaml", "--force"],
         ["tokenize", "--config", f"{packed}.yaml", "--force"],
         ["tokenize", "--config", f"{documents}.yaml", "--force"],
+        ["inspect", packed, "--row", "0"],
         ["verify", packed],
         ["verify", documents],
-        ["inspect", packed, "--row", "0"],
     ]
 
 

@@ -92,7 +92,6 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
     sample = take_sample(config, layout, files, units, tokenizer, budget.blocks)
     counts, num_bad, text_bytes = _scale(config, sample, layout, num_units=len(units))
     disk = estimate_disk(counts, config.write, layout)
-    num_cells = counts.num_rows * (layout.sequence_length or 0)
     problems += _bad_input(config, sample) + _no_room(config, disk.total_bytes)
     problems += [] if force else _other_run(config, layout, files)
     return Estimate(
@@ -109,7 +108,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
         tokens=round(counts.num_tokens),
         tokens_per_byte=counts.num_tokens / text_bytes if text_bytes else 0.0,
         rows=round(counts.num_rows) if layout.sequence_length else None,
-        padding_fraction=max(0.0, 1 - counts.num_tokens / num_cells) if num_cells else None,
+        padding_fraction=_padding_fraction(config, counts, sample, layout),
         disk_bytes=disk.formats,
         disk_total_bytes=disk.total_bytes,
         backend=budget.backend,
@@ -163,6 +162,20 @@ def _scale(
     segments = sample.num_segments * growth
     counts = Counts(documents * limit, tokens * limit, rows * limit, segments * limit, num_units)
     return counts, bad * limit, text * limit
+
+
+def _padding_fraction(
+    config: TokenizeConfig, counts: Counts, sample: Sample, layout: Layout
+) -> float | None:
+    """Of the places in rows; tokens that overlap repeats are no padding."""
+    if not layout.sequence_length or not sample.num_rows:
+        return None
+    if layout.mode != "concat":
+        return sample.num_padding / (sample.num_rows * layout.sequence_length)
+    # Only the last row of the run is padded, and the last of the sample says nothing about it.
+    stride = layout.sequence_length - config.pack.overlap
+    padding = counts.num_rows * stride + config.pack.overlap - counts.num_tokens
+    return max(0.0, padding) / (counts.num_rows * layout.sequence_length)
 
 
 def _factor(found: KindCounts) -> float:

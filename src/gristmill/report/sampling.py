@@ -28,7 +28,9 @@ from gristmill.tokenizer import Tokenizer
 SAMPLE_S = 2.0
 """Spent on the sample; at least one slice of each kind is read, however long that takes."""
 SLICE_BYTES = 1 << 20
-"""Read of each slice, about."""
+"""Read of each slice at least, about."""
+SAMPLE_BYTES = 48 << 20
+"""Read in all, where time allows: of few slices, more of each."""
 ROWS_AT_A_TIME = 1024
 
 
@@ -79,6 +81,7 @@ class Sample:
     num_rows: int = 0
     num_segments: int = 0
     """Of rows."""
+    num_padding: int = 0
 
 
 def take_sample(
@@ -93,11 +96,13 @@ def take_sample(
     sample = Sample(_count_kinds(files, units))
     looker = _Looker(config, layout, tokenizer, blocks, sample)
     deadline = time.monotonic() + SAMPLE_S
+    num_slices = sum(len(unit.slices) for unit in units)
+    slice_bytes = max(SLICE_BYTES, SAMPLE_BYTES // max(num_slices, 1))
     for part in spread_slices(files, units):
         if time.monotonic() > deadline and sample.num_slices >= len(sample.kinds):
             sample.is_complete = False
             break
-        looker.look_into(files[part.file], part)
+        looker.look_into(files[part.file], part, slice_bytes=slice_bytes, deadline=deadline)
     looker.finish()
     return sample
 
@@ -143,7 +148,7 @@ class _Looker:
         if layout.pad_id is not None:
             self._packer = make_packer(self._pack, pad_id=layout.pad_id, dtype=layout.id_type)
 
-    def look_into(self, file: InputFile, part: Slice) -> None:
+    def look_into(self, file: InputFile, part: Slice, *, slice_bytes: int, deadline: float) -> None:
         """Read a slice for a while."""
         counts = self._sample.kinds[_kind_of(file)]
         num_records = num_bytes = 0
@@ -154,7 +159,7 @@ class _Looker:
                 num_records += documents.num_records
                 num_bytes += documents.num_bytes
                 self._add(file, counts, documents)
-                if num_bytes >= SLICE_BYTES:
+                if num_bytes >= (SLICE_BYTES if time.monotonic() > deadline else slice_bytes):
                     is_end = False
                     break
         except BadFileError as error:
@@ -204,6 +209,7 @@ class _Looker:
     def _count_rows(self, rows: Rows) -> None:
         self._sample.num_rows += len(rows)
         self._sample.num_segments += len(rows.lengths)
+        self._sample.num_padding += rows.num_padding
 
 
 def _kind_of(file: InputFile) -> Kind:
