@@ -1,4 +1,6 @@
 // The only file that knows Python: turns its objects into views, lets go of the GIL, hands arrays back.
+#include <atomic>
+
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -9,6 +11,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "batch.hpp"
+#include "count.hpp"
+#include "inventory.hpp"
 #include "json_lines.hpp"
 #include "memory.hpp"
 #include "pack.hpp"
@@ -506,6 +510,134 @@ struct Build {
     ClassTable word_class;
 };
 
+// By reference: a copy would need the GIL.
+Sink sink_of(const nb::callable& write) {
+    return [&write](const uint8_t* bytes, size_t size) {
+        nb::gil_scoped_acquire acquire;
+        write(nb::bytes(bytes, size));
+    };
+}
+
+nb::tuple tuple_of(const InventorySummary& summary) {
+    return nb::make_tuple(summary.num_pieces, summary.total_count, summary.total_bytes, summary.longest_piece,
+                          summary.dropped_count, summary.max_undercount);
+}
+
+// A counter, and what is being done with it: the GIL is let go meanwhile, and a second thread may call.
+struct GuardedCounter {
+    enum class Use { idle, adding, is_full, spilling };
+    PieceCounter counter;
+    std::atomic<Use> use = Use::idle;
+
+    class Turn {
+    public:
+        Turn(GuardedCounter& guarded, Use wanted) : guarded_(guarded), before_(Use::idle) {
+            bool is_free = guarded.use.compare_exchange_strong(before_, wanted);
+            if (!is_free && before_ == Use::is_full && wanted == Use::spilling) {
+                is_free = guarded.use.compare_exchange_strong(before_, wanted);
+            }
+            if (!is_free) throw std::runtime_error("a counter does one thing at a time");
+        }
+        ~Turn() { guarded_.use = before_; }
+
+    private:
+        GuardedCounter& guarded_;
+        Use before_;
+    };
+};
+
+void add_documents(GuardedCounter& guarded, Bytes buffer, Offsets offsets, uint64_t weight, nb::callable on_full) {
+    size_t num_documents = check_offsets(offsets, buffer.size());
+    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::adding);
+    auto ask_for_spill = [&] {
+        nb::gil_scoped_acquire acquire;
+        guarded.use = GuardedCounter::Use::is_full;
+        on_full();
+        guarded.use = GuardedCounter::Use::adding;
+    };
+    nb::gil_scoped_release release;
+    for (size_t i = 0; i < num_documents; ++i) {
+        auto begin = static_cast<size_t>(offsets.data()[i]), size = static_cast<size_t>(offsets.data()[i + 1]) - begin;
+        const uint8_t* text = buffer.data() + begin;
+        auto refuse = [i](const char* why) { throw std::invalid_argument("document " + std::to_string(i) + why); };
+        if (utf8_find_invalid(text, size) != size) refuse(" is not UTF-8");
+        try {
+            guarded.counter.add({reinterpret_cast<const char*>(text), size}, weight, ask_for_spill);
+        } catch (const TextTooLarge&) {
+            refuse(" has 4 GB or more");
+        }
+    }
+    guarded.counter.shrink();
+}
+
+nb::tuple spill_counter(GuardedCounter& guarded, nb::bytes about, nb::callable write) {
+    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::spilling);
+    Sink sink = sink_of(write);
+    InventorySummary summary;
+    {
+        nb::gil_scoped_release release;
+        summary = guarded.counter.spill({about.c_str(), about.size()}, sink);
+    }
+    return tuple_of(summary);
+}
+
+// The next pieces of an inventory, flat: bytes, offsets, counts. It stops after the piece that brings max_bytes.
+nb::tuple read_pieces(InventoryReader& reader, size_t max_bytes) {
+    std::vector<uint8_t> bytes;
+    std::vector<int64_t> offsets;
+    std::vector<uint64_t> counts;
+    {
+        nb::gil_scoped_release release;
+        const InventorySummary& summary = reader.summary();
+        if (max_bytes >= summary.total_bytes) {
+            bytes.reserve(summary.total_bytes);
+            offsets.reserve(summary.num_pieces + 1);
+            counts.reserve(summary.num_pieces);
+        }
+        offsets.push_back(0);
+        while (bytes.size() < max_bytes && reader.next()) {
+            bytes.insert(bytes.end(), reader.piece().begin(), reader.piece().end());
+            offsets.push_back(static_cast<int64_t>(bytes.size()));
+            counts.push_back(reader.count());
+        }
+    }
+    return nb::make_tuple(array_of(std::move(bytes)), array_of(std::move(offsets)), array_of(std::move(counts)));
+}
+
+nb::tuple merge_files(const std::vector<std::string>& paths, uint64_t min_count, nb::callable write) {
+    Sink sink = sink_of(write);
+    MergeReport report;
+    {
+        nb::gil_scoped_release release;
+        std::vector<std::unique_ptr<InventoryReader>> readers;
+        for (const std::string& path : paths) readers.push_back(std::make_unique<InventoryReader>(open_file(path)));
+        report = merge_inventories(readers, min_count, sink);
+    }
+    return nb::make_tuple(tuple_of(report.summary), report.num_dropped, report.dropped_count, report.dropped_bytes);
+}
+
+void bind_count(nb::module_& m) {
+    nb::exception<InventoryError>(m, "InventoryError", PyExc_ValueError);
+    nb::class_<GuardedCounter>(m, "PieceCounter")
+        .def("__init__", [](GuardedCounter* self, Build& build, size_t max_bytes, bool forgets) {
+            PieceCounter counter(std::move(build.program), max_bytes, forgets ? WhenFull::forget : WhenFull::spill);
+            new (self) GuardedCounter{std::move(counter)};
+        }, "build"_a, "max_bytes"_a, "forgets"_a)
+        .def("add", &add_documents, nb::arg("buffer").noconvert(), nb::arg("offsets").noconvert(), "weight"_a, "on_full"_a)
+        .def("spill", &spill_counter, "about"_a, "write"_a)
+        .def_prop_ro("num_pieces", [](const GuardedCounter& guarded) { return guarded.counter.num_pieces(); })
+        .def_prop_ro("total_count", [](const GuardedCounter& guarded) { return guarded.counter.total_count(); })
+        .def_prop_ro("max_undercount", [](const GuardedCounter& guarded) { return guarded.counter.max_undercount(); })
+        .def_prop_ro("memory_bytes", [](const GuardedCounter& guarded) { return guarded.counter.memory_bytes(); });
+    nb::class_<InventoryReader>(m, "InventoryReader")
+        .def("__init__", [](InventoryReader* self, const std::string& path) { new (self) InventoryReader(open_file(path)); },
+             "path"_a)
+        .def_prop_ro("about", [](const InventoryReader& reader) { return nb::bytes(reader.about().data(), reader.about().size()); })
+        .def_prop_ro("summary", [](const InventoryReader& reader) { return tuple_of(reader.summary()); })
+        .def("read", &read_pieces, "max_bytes"_a);
+    m.def("merge_inventories", &merge_files, "paths"_a, "min_count"_a, "write"_a);
+}
+
 }  // namespace
 }  // namespace gristmill
 
@@ -544,6 +676,7 @@ NB_MODULE(_native, m) {
     m.def("find_invalid", &find_invalid, "buffer"_a, "offsets"_a);
     m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
     bind_pack(m);
+    bind_count(m);
     m.def("parse_json_lines", &parse_lines, "buffer"_a, "text_paths"_a, "join"_a, "id_path"_a.none(),
           "max_bad"_a = nb::none());
     m.def("normalize", [](const std::string& form, nb::bytes text) {

@@ -15,7 +15,6 @@ namespace {
 constexpr size_t kLargest = 0xFFFFFF00u;
 constexpr size_t kBlock = 8192;            // bytes split at a time: their ends stay in L1
 constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
-constexpr std::string_view kMark = "\xE2\x96\x81";
 
 // Scripts of three bytes a character (Chinese, Korean, Thai, ...) have cuts nearly everywhere, other words hardly any.
 bool is_cut_first(std::string_view piece) {
@@ -116,14 +115,7 @@ std::string_view Encoder::normalized(std::string_view text) {
         text = normalized_;
     }
     if (program_.spaces_as_marks && text.find(kMark) != std::string_view::npos) {
-        std::string spaced;
-        for (size_t at = 0; at < text.size();) {
-            size_t mark = std::min(text.find(kMark, at), text.size());
-            spaced.append(text, at, mark - at);
-            if (mark < text.size()) spaced.push_back(' ');
-            at = mark + kMark.size();
-        }
-        normalized_ = std::move(spaced);
+        normalized_ = marks_to_spaces(text);
         text = normalized_;
     }
     return text;

@@ -369,4 +369,15 @@ void normalize(Form form, const uint8_t* text, size_t size, std::string& out) {
     out.append(reinterpret_cast<const char*>(text), size);
 }
 
+std::string marks_to_spaces(std::string_view text) {
+    std::string spaced;
+    for (size_t at = 0; at < text.size();) {
+        size_t mark = std::min(text.find(kMark, at), text.size());
+        spaced.append(text, at, mark - at);
+        if (mark < text.size()) spaced.push_back(' ');
+        at = mark + kMark.size();
+    }
+    return spaced;
+}
+
 }  // namespace gristmill

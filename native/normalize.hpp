@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace gristmill {
 
@@ -15,5 +16,9 @@ bool is_normalized(Form form, const uint8_t* text, size_t size);
 
 // Appends the normal form of the text, in time linear in its size. The text is valid UTF-8 and no part of `out`.
 void normalize(Form form, const uint8_t* text, size_t size, std::string& out);
+
+constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581, which SentencePiece writes for a space
+// The text with a space for every mark.
+std::string marks_to_spaces(std::string_view text);
 
 }  // namespace gristmill

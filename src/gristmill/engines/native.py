@@ -110,7 +110,7 @@ def _build(spec: TokenizerSpec) -> Any:
         build.set_spaces_as_marks()
     if spec.prefix:
         build.set_prefix(spec.prefix.where, spec.prefix.unless_present, spec.prefix.stage == "normalizer")
-    _set_splits(build, spec)
+    _choose_splits(build, spec)
     build.set_word_class(*_word_class())
     _require_apart(spec)
     looked_for = [_as_looked_for(token.content, spec) for token in spec.added_tokens if token.normalized]
@@ -153,7 +153,7 @@ def _ranks_of_scores(scores: Sequence[float]) -> list[int]:
     return ranks
 
 
-def _set_splits(build: Any, spec: TokenizerSpec) -> None:
+def _choose_splits(build: Any, spec: TokenizerSpec) -> None:
     if not spec.splits:
         takes_whole = isinstance(spec.model, RankModel) or (
             isinstance(spec.model, MergeModel) and spec.model.ignore_merges
@@ -168,6 +168,11 @@ def _set_splits(build: Any, spec: TokenizerSpec) -> None:
     compiled = compile_splits(splits)
     if spec.normalization.replace_spaces:
         _require_same_class(compiled)
+    set_splits(build, compiled)
+
+
+def set_splits(build: Any, compiled: CompiledSplits) -> None:
+    """Hand the tables to a native build."""
     if (machine := compiled.transducer) is not None:
         build.set_transducer(machine.stage1, machine.stage2, machine.table, machine.num_classes)
     for stage in compiled.stages:

@@ -1,0 +1,207 @@
+#include "count.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <type_traits>
+
+namespace gristmill {
+
+namespace {
+constexpr size_t kLargest = InventoryWriter::kMaxPiece;
+constexpr size_t kBlock = 8192;  // bytes split at a time: their ends stay in L1
+constexpr size_t kFirstPieces = 4096;
+constexpr size_t kLargestChunk = 1 << 20;
+
+const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
+}  // namespace
+
+PieceCounter::PieceCounter(Program program, size_t max_bytes, WhenFull when_full)
+    : program_(std::move(program)),
+      max_bytes_(max_bytes),
+      when_full_(when_full),
+      table_(CountTable::slots_for(kFirstPieces), std::min(kLargestChunk, max_bytes / 32)) {
+    if (max_bytes < kLeastBytes) throw std::invalid_argument("a counter needs 256 KB at least");
+}
+
+size_t PieceCounter::memory_bytes() const {
+    size_t pieces = chain_pieces_[0].capacity() + chain_pieces_[1].capacity();
+    return table_.slot_bytes() + table_.arena_bytes() + ends_.capacity() * sizeof(uint32_t) +
+           pieces * sizeof(PlainSplitter::Piece) + normalized_.capacity() + prefixed_.capacity();
+}
+
+void PieceCounter::shrink() {
+    constexpr size_t kKept = 1 << 18;  // entries
+    auto release = [](auto& buffer) {
+        if (buffer.capacity() > kKept) std::remove_reference_t<decltype(buffer)>().swap(buffer);
+    };
+    release(ends_);
+    release(chain_pieces_[0]);
+    release(chain_pieces_[1]);
+    release(normalized_);
+    release(prefixed_);
+}
+
+std::string_view PieceCounter::prepared(std::string_view text) {
+    if (program_.form != Form::none && !is_normalized(program_.form, bytes_of(text), text.size())) {
+        normalized_.clear();
+        normalize(program_.form, bytes_of(text), text.size(), normalized_);
+        text = normalized_;
+    }
+    if (program_.spaces_as_marks && text.find(kMark) != std::string_view::npos) {
+        normalized_ = marks_to_spaces(text);
+        text = normalized_;
+    }
+    const Prefix& prefix = program_.prefix;
+    if (prefix.where != Prefix::Where::nowhere && !text.empty() && !(prefix.unless_present && text[0] == ' ')) {
+        prefixed_.assign(1, ' ').append(text);
+        text = prefixed_;
+    }
+    return text;
+}
+
+void PieceCounter::add(std::string_view document, uint64_t weight, const std::function<void()>& on_full) {
+    std::string_view text = prepared(document);
+    if (text.empty() || weight == 0) return;
+    if (text.size() > kLargest) throw TextTooLarge();
+    weight_ = weight;
+    on_full_ = &on_full;
+    if (program_.transducer) {
+        add_by_transducer(text);
+    } else {
+        add_by_chain(text);
+    }
+}
+
+void PieceCounter::add_by_transducer(std::string_view text) {
+    const Transducer& transducer = *program_.transducer;
+    const uint8_t* bytes = bytes_of(text);
+    for (size_t begin = 0; begin < text.size();) {
+        size_t end = text.size();
+        if (end - begin > kBlock + kBlock / 2) end = transducer.safe_cut(bytes, begin + kBlock, end);
+        size_t size = end - begin;
+        if (ends_.size() < size) ends_.resize(size);
+        auto pieces = transducer.split(bytes + begin, 0, size, end == text.size(), ends_.data());
+        uint32_t start = 0;
+        for (size_t i = 0; i < pieces.num_runs; ++i) {
+            auto run = pieces.runs[i];
+            add_pieces(bytes + begin, text.size() - begin, start, run.ends, run.count);
+            start = run.ends[run.count - 1];
+        }
+        begin = end;
+    }
+}
+
+void PieceCounter::add_by_chain(std::string_view text) {
+    auto& pieces = chain_pieces_[0];
+    auto& next = chain_pieces_[1];
+    pieces.assign(1, {0, static_cast<uint32_t>(text.size())});
+    for (const PlainSplitter& stage : program_.chain) {
+        next.clear();
+        for (auto piece : pieces) stage.split(bytes_of(text), piece.begin, piece.end, next);
+        pieces.swap(next);
+    }
+    for (auto piece : pieces) {
+        uint32_t end = piece.end - piece.begin;
+        add_pieces(bytes_of(text) + piece.begin, text.size() - piece.begin, 0, &end, 1);
+    }
+}
+
+// Two sweeps over a batch, so that the cache misses of many pieces overlap: hash and prefetch, then count.
+void PieceCounter::add_pieces(const uint8_t* text, size_t size, uint32_t start, const uint32_t* ends, size_t count) {
+    for (size_t first = 0; first < count; first += kBatch) {
+        size_t batch = std::min(kBatch, count - first);
+        batch_.ends = ends + first;
+        batch_.start = start;
+        add_batch(text, size, batch);
+        start = ends[first + batch - 1];
+    }
+}
+
+void PieceCounter::add_batch(const uint8_t* text, size_t size, size_t batch) {
+    size_t num_long = 0, long_bytes = 0;
+    uint32_t start = batch_.start;
+    for (size_t i = 0; i < batch; ++i) {
+        uint32_t end = batch_.ends[i];
+        size_t length = end - start;
+        if (length > ShortKey::kMaxBytes) [[unlikely]] {
+            batch_.hashes[i] = hash_bytes({reinterpret_cast<const char*>(text) + start, length});
+            ++num_long;
+            long_bytes += length;
+        } else {
+            batch_.keys[i] = size_t{start} + 16 <= size ? ShortKey::load(text + start, length) : ShortKey::load_safely(text + start, length);
+            batch_.hashes[i] = batch_.keys[i].hash();
+        }
+        table_.prefetch(batch_.hashes[i]);
+        start = end;
+    }
+    make_room(batch, num_long, long_bytes);
+    start = batch_.start;
+    for (size_t i = 0; i < batch; ++i) {
+        uint32_t end = batch_.ends[i];
+        if (end - start > ShortKey::kMaxBytes) [[unlikely]] {
+            table_.add_long({reinterpret_cast<const char*>(text) + start, end - start}, batch_.hashes[i], weight_);
+        } else {
+            table_.add_short(batch_.keys[i], batch_.hashes[i], weight_);
+        }
+        start = end;
+    }
+}
+
+void PieceCounter::make_room(size_t num_pieces, size_t num_long, size_t long_bytes) {
+    uint64_t added;
+    if (__builtin_mul_overflow(weight_, uint64_t{num_pieces}, &added) ||
+        __builtin_add_overflow(total_count_, added, &total_count_)) {
+        throw std::overflow_error("counts add up to more than 64 bits hold");
+    }
+    for (;;) {
+        size_t arena_growth = num_long ? table_.arena_growth(num_long, long_bytes) : 0;
+        // Forgetting holds two tables at once, and then half of the arena twice.
+        size_t arena_limit = when_full_ == WhenFull::forget ? max_bytes_ / 2 : max_bytes_ - std::min(max_bytes_, table_.slot_bytes());
+        bool has_arena = arena_growth == 0 || table_.arena_bytes() + arena_growth <= arena_limit;
+        if (has_arena && (table_.has_room(num_pieces) || grow(num_pieces, arena_growth))) return;
+        if (table_.size() == 0) {  // nothing can be given back: one batch alone is larger
+            if (!table_.has_room(num_pieces)) table_.resize(CountTable::slots_for(num_pieces));
+            return;
+        }
+        if (when_full_ == WhenFull::forget) {
+            forget();
+            continue;
+        }
+        (*on_full_)();
+        if (table_.size() != 0) throw std::logic_error("the table is full and was not spilled");
+    }
+}
+
+// Doubles the table, or gives it what is left, if that is still worth the move.
+bool PieceCounter::grow(size_t num_pieces, size_t arena_growth) {
+    size_t limit = max_bytes_ - std::min(max_bytes_, table_.arena_bytes() + arena_growth + table_.slot_bytes());
+    if (when_full_ == WhenFull::forget) limit = max_bytes_ / 4;
+    size_t slots = std::min(table_.num_slots() * 2, limit / CountTable::bytes_of_slots(1));
+    if (slots < table_.num_slots() + table_.num_slots() / 4) return false;
+    if (table_.size() + num_pieces > CountTable::pieces_in(slots)) return false;
+    table_.resize(slots);
+    return true;
+}
+
+void PieceCounter::forget() {
+    CountTable::Forgotten forgotten = table_.forget();
+    dropped_count_ += forgotten.total_count;  // part of total_count_, which has not overflowed
+    max_undercount_ += forgotten.largest_count;
+}
+
+InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink) {
+    InventoryWriter writer(about, sink);
+    // The next table is as large as this inventory says is best, at once: growing would need two of them.
+    size_t arena_bytes_a_piece = table_.arena_bytes() / (table_.size() + 1);
+    size_t bytes_a_piece = arena_bytes_a_piece + CountTable::bytes_of_slots(3) / 2;
+    bool is_near_full = table_.slot_bytes() + table_.arena_bytes() > max_bytes_ / 3;
+    size_t num_pieces = is_near_full ? max_bytes_ / bytes_a_piece / 16 * 15 : kFirstPieces;
+    table_.take_sorted([&](std::string_view piece, uint64_t count) { writer.put(piece, count); });
+    InventorySummary summary = writer.finish(dropped_count_, max_undercount_);
+    if (when_full_ == WhenFull::forget) num_pieces = kFirstPieces;
+    table_.reset(CountTable::slots_for(std::max(num_pieces, kFirstPieces)));
+    total_count_ = dropped_count_ = max_undercount_ = 0;
+    return summary;
+}
+
+}  // namespace gristmill

@@ -1,0 +1,74 @@
+// Documents -> how often each piece was there, in bounded memory. One counter a thread; nothing is kept of a document.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "count_table.hpp"
+#include "encoder.hpp"
+#include "inventory.hpp"
+
+namespace gristmill {
+
+// What a counter does when it has as many pieces as fit its memory.
+enum class WhenFull : uint8_t {
+    spill,   // calls for a spill and starts afresh: exact
+    forget,  // drops the rarest: counts are too low by at most max_undercount
+};
+
+class PieceCounter {
+public:
+    // Of the program, what stands before the model is used: form, marks, prefix, splits. Without splits a document
+    // is one piece. Pieces and what sorting them takes stay below max_bytes, unless one piece alone is larger.
+    PieceCounter(Program program, size_t max_bytes, WhenFull when_full);
+
+    // Counts the pieces of a document (valid UTF-8) `weight` times each. on_full must call spill.
+    void add(std::string_view document, uint64_t weight, const std::function<void()>& on_full);
+    // Writes an inventory of what was counted since the last spill, and forgets it.
+    InventorySummary spill(std::string_view about, const Sink& sink);
+    // Gives back what a huge document needed.
+    void shrink();
+
+    size_t num_pieces() const { return table_.size(); }
+    uint64_t total_count() const { return total_count_; }
+    uint64_t max_undercount() const { return max_undercount_; }
+    size_t memory_bytes() const;
+
+    static constexpr size_t kLeastBytes = 256 << 10;
+
+private:
+    std::string_view prepared(std::string_view text);
+    void add_by_transducer(std::string_view text);
+    void add_by_chain(std::string_view text);
+    // Pieces of text, the first from `start`; `size` bytes are readable at text.
+    void add_pieces(const uint8_t* text, size_t size, uint32_t start, const uint32_t* ends, size_t count);
+    void add_batch(const uint8_t* text, size_t size, size_t batch);
+    // After it, so many pieces can be added, with so many bytes in long ones; they weigh `weight_` each.
+    void make_room(size_t num_pieces, size_t num_long, size_t long_bytes);
+    bool grow(size_t num_pieces, size_t arena_growth);
+    void forget();
+
+    static constexpr size_t kBatch = 256;  // pieces looked up together
+    struct Batch {
+        ShortKey keys[kBatch];
+        uint64_t hashes[kBatch];
+        const uint32_t* ends;
+        uint32_t start;  // of the first piece
+    };
+
+    Program program_;
+    size_t max_bytes_;
+    WhenFull when_full_;
+    CountTable table_;
+    Batch batch_;
+    uint64_t weight_ = 1;
+    const std::function<void()>* on_full_ = nullptr;
+    uint64_t total_count_ = 0, dropped_count_ = 0, max_undercount_ = 0;
+    std::vector<uint32_t> ends_;
+    std::vector<PlainSplitter::Piece> chain_pieces_[2];
+    std::string normalized_, prefixed_;
+};
+
+}  // namespace gristmill

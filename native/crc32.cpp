@@ -1,0 +1,42 @@
+#include "crc32.hpp"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+namespace gristmill {
+
+namespace {
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+// tables[k][b]: what byte b does to the sum when k bytes follow it, for eight bytes a step.
+constexpr Tables make_tables() {
+    Tables tables{};
+    for (uint32_t b = 0; b < 256; ++b) {
+        uint32_t crc = b;
+        for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
+        tables[0][b] = crc;
+    }
+    for (size_t k = 1; k < 8; ++k) {
+        for (size_t b = 0; b < 256; ++b) tables[k][b] = tables[k - 1][b] >> 8 ^ tables[0][tables[k - 1][b] & 255];
+    }
+    return tables;
+}
+constexpr Tables kTables = make_tables();
+static_assert(std::endian::native == std::endian::little);
+}  // namespace
+
+uint32_t crc32(uint32_t crc, const uint8_t* bytes, size_t size) {
+    crc = ~crc;
+    for (; size >= 8; size -= 8, bytes += 8) {
+        uint64_t word;
+        std::memcpy(&word, bytes, 8);
+        word ^= crc;
+        crc = 0;
+        for (unsigned k = 0; k < 8; ++k) crc ^= kTables[7 - k][word >> 8 * k & 255];
+    }
+    for (; size; --size, ++bytes) crc = crc >> 8 ^ kTables[0][(crc ^ *bytes) & 255];
+    return ~crc;
+}
+
+}  // namespace gristmill

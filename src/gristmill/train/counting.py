@@ -1,0 +1,75 @@
+"""Documents -> an inventory: pieces are counted in native code, and runs are spilled when memory is short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from gristmill import _native
+from gristmill.drafts import Draft, reported
+from gristmill.engines import Bytes, Offsets
+from gristmill.errors import ConfigError, InputError
+from gristmill.train.cut import Cut, build_cut, encode_cut
+from gristmill.train.inventory import Summary, merge_inventories, write_draft
+
+LEAST_BYTES = 256 << 10
+WhenFull = Literal["spill", "forget"]
+
+
+class PieceCounter:
+    """Counts the pieces of documents below `max_bytes`, in one thread.
+
+    spill: what does not fit goes to sorted runs in the folder, and the counts are exact.
+    forget: the rarest pieces are dropped, and the inventory says by how much a count may be too low."""
+
+    def __init__(self, cut: Cut, folder: Path, *, max_bytes: int, when_full: WhenFull = "spill") -> None:
+        if max_bytes < LEAST_BYTES:
+            raise ConfigError(f"{max_bytes} bytes of memory are too few to count; give {LEAST_BYTES} or more")
+        self._counter = _native.PieceCounter(build_cut(cut), max_bytes, when_full == "forget")
+        self._about = encode_cut(cut)
+        self._folder = folder
+        self.runs: list[Path] = []
+        """Inventories spilled so far."""
+
+    def add(self, text: Bytes, offsets: Offsets, *, weight: int = 1) -> None:
+        """Count documents of one flat buffer; each piece counts `weight` times."""
+        if weight < 0:
+            raise ConfigError(f"a weight of {weight}; weights are not negative")
+        try:
+            self._counter.add(text, offsets, weight, self._spill)
+        except (ValueError, OverflowError) as error:
+            raise InputError(str(error)) from error
+
+    def finish(self, path: Path) -> Summary:
+        """Write everything counted as one inventory, remove the runs, and start afresh."""
+        if not self.runs:
+            return write_draft(path, self._write)
+        self._spill()
+        report = merge_inventories(self.runs, path)
+        self.discard()
+        return report.summary
+
+    def discard(self) -> None:
+        """Remove the runs."""
+        for run in self.runs:
+            with reported(run):
+                run.unlink(missing_ok=True)
+        self.runs.clear()
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the counter holds now."""
+        return self._counter.memory_bytes
+
+    @property
+    def num_pieces(self) -> int:
+        """Distinct pieces in memory now."""
+        return self._counter.num_pieces
+
+    def _spill(self) -> None:
+        path = self._folder / f"run-{len(self.runs):05d}.pieces"
+        write_draft(path, self._write)
+        self.runs.append(path)
+
+    def _write(self, draft: Draft) -> Summary:
+        return Summary(*self._counter.spill(self._about, draft.write))
