@@ -16,6 +16,7 @@
 #include "json_lines.hpp"
 #include "memory.hpp"
 #include "pack.hpp"
+#include "train.hpp"
 #include "utf8.hpp"
 #include "utf8_check.hpp"
 #include "vocabulary.hpp"
@@ -502,6 +503,93 @@ void bind_pack(nb::module_& m) {
     bind_gather_rows<uint32_t>(m);
 }
 
+train::Pieces pieces_of(const Bytes& bytes, const Offsets& offsets, const Array<uint64_t>& counts) {
+    size_t size = check_offsets(offsets, bytes.size());
+    if (counts.size() != size) throw nb::value_error("every piece has one count");
+    return {bytes.data(), offsets.data(), counts.data(), size};
+}
+
+train::SymbolKind symbols_of(const std::string& name) {
+    if (name == "bytes") return train::SymbolKind::bytes;
+    if (name == "characters") return train::SymbolKind::characters;
+    throw nb::value_error("symbols are bytes or characters");
+}
+
+// (symbols that occur, how often)
+nb::tuple count_symbols_of(Bytes bytes, Offsets offsets, Array<uint64_t> counts, const std::string& symbols) {
+    train::Pieces pieces = pieces_of(bytes, offsets, counts);
+    std::vector<std::pair<uint32_t, uint64_t>> found;
+    {
+        nb::gil_scoped_release release;
+        found = train::count_symbols(pieces, symbols_of(symbols));
+    }
+    std::vector<uint32_t> values;
+    std::vector<uint64_t> sums;
+    for (auto [symbol, count] : found) {
+        values.push_back(symbol);
+        sums.push_back(count);
+    }
+    return nb::make_tuple(array_of(std::move(values)), array_of(std::move(sums)));
+}
+
+using Rules = nb::ndarray<const uint32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>;
+
+void bind_train(nb::module_& m) {
+    using train::Learner;
+    m.def("count_symbols", &count_symbols_of, nb::arg("bytes").noconvert(), nb::arg("offsets").noconvert(),
+          nb::arg("counts").noconvert(), "symbols"_a);
+    m.def("training_memory", &train::memory_needed, "num_pieces"_a, "num_symbols"_a, "vocab_size"_a, "num_threads"_a);
+    nb::class_<Learner>(m, "Learner")
+        .def("__init__", [](Learner* self, Bytes bytes, Offsets offsets, Array<uint64_t> counts, const std::string& symbols,
+                            Array<uint32_t> alphabet, Array<uint32_t> alphabet_ids, nb::list tokens, Rules known,
+                            size_t vocab_size, int64_t min_frequency, std::optional<size_t> max_token_length,
+                            const std::string& tie_break, unsigned num_threads, int64_t first_floor) {
+            train::Pieces pieces = pieces_of(bytes, offsets, counts);
+            if (alphabet.size() != alphabet_ids.size()) throw nb::value_error("every symbol has one id");
+            if (tie_break != "tokenizers" && tie_break != "bytes") throw nb::value_error("tie_break is tokenizers or bytes");
+            train::Alphabet ids(symbols_of(symbols));
+            for (size_t i = 0; i < alphabet.size(); ++i) ids.set(alphabet.data()[i], alphabet_ids.data()[i]);
+            train::Setup setup;
+            for (nb::handle token : tokens) setup.tokens.emplace_back(view_of(token));
+            for (size_t i = 0; i < known.shape(0); ++i) {
+                const uint32_t* rule = known.data() + i * 3;
+                setup.known.push_back({rule[0], rule[1], rule[2]});
+            }
+            setup.vocab_size = vocab_size;
+            setup.min_frequency = min_frequency;
+            setup.max_token_length = max_token_length.value_or(SIZE_MAX);
+            setup.tie_break = tie_break == "bytes" ? train::TieBreak::bytes : train::TieBreak::ids;
+            setup.num_threads = num_threads;
+            setup.first_floor = first_floor;
+            nb::gil_scoped_release release;
+            new (self) Learner(pieces, ids, setup);
+        }, nb::arg("bytes").noconvert(), nb::arg("offsets").noconvert(), nb::arg("counts").noconvert(), "symbols"_a,
+             nb::arg("alphabet").noconvert(), nb::arg("alphabet_ids").noconvert(), "tokens"_a, nb::arg("known").noconvert(),
+             "vocab_size"_a, "min_frequency"_a, "max_token_length"_a.none(), "tie_break"_a, "num_threads"_a, "first_floor"_a)
+        .def("advance", &Learner::advance, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("num_tokens", [](const Learner& learner) { return learner.vocabulary().size(); })
+        .def_prop_ro("num_rules", [](const Learner& learner) { return learner.rules().size(); })
+        .def_prop_ro("num_rescans", &Learner::num_rescans)
+        .def("token", [](const Learner& learner, uint32_t id) {
+            if (id >= learner.vocabulary().size()) throw nb::index_error("no token has this id");
+            std::string_view token = learner.vocabulary().spelling(id);
+            return nb::bytes(token.data(), token.size());
+        }, "id"_a)
+        .def("rules", [](const Learner& learner, size_t begin) {
+            const auto& rules = learner.rules();
+            begin = std::min(begin, rules.size());
+            NewArray<uint32_t> out((rules.size() - begin) * 3);
+            for (size_t i = begin; i < rules.size(); ++i) {
+                uint32_t* row = out.data() + (i - begin) * 3;
+                row[0] = rules[i].left, row[1] = rules[i].right, row[2] = rules[i].token;
+            }
+            return out.hand_over({rules.size() - begin, 3});
+        }, "begin"_a = 0)
+        .def("counts", [](const Learner& learner, size_t begin) {
+            begin = std::min(begin, learner.counts().size());
+            return new_array_of({learner.counts().begin() + static_cast<ptrdiff_t>(begin), learner.counts().end()});
+        }, "begin"_a = 0);
+}
 
 // A compiled tokenizer being put together; Engine takes it over.
 struct Build {
@@ -677,6 +765,7 @@ NB_MODULE(_native, m) {
     m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
     bind_pack(m);
     bind_count(m);
+    bind_train(m);
     m.def("parse_json_lines", &parse_lines, "buffer"_a, "text_paths"_a, "join"_a, "id_path"_a.none(),
           "max_bad"_a = nb::none());
     m.def("normalize", [](const std::string& form, nb::bytes text) {

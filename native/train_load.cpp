@@ -1,0 +1,111 @@
+// From counted pieces to the shards of a training.
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "train.hpp"
+
+namespace gristmill::train {
+
+namespace {
+
+constexpr uint64_t kShardSlots = uint64_t{1} << 31;  // places are 32-bit numbers
+constexpr uint64_t kSmallCount = 1 << 16;
+
+// Most frequent first: records that merges visit together then lie together. Equal counts keep their order.
+std::vector<uint32_t> order_by_count(const Pieces& pieces) {
+    std::vector<uint32_t> order(pieces.size), large;
+    std::vector<size_t> begins(kSmallCount + 1);
+    for (size_t i = 0; i < pieces.size; ++i) {
+        uint64_t count = pieces.counts[i];
+        if (count >= kSmallCount) {
+            large.push_back(static_cast<uint32_t>(i));
+        } else {
+            ++begins[count];
+        }
+    }
+    std::stable_sort(large.begin(), large.end(),
+                     [&](uint32_t a, uint32_t b) { return pieces.counts[a] > pieces.counts[b]; });
+    std::copy(large.begin(), large.end(), order.begin());
+    size_t begin = large.size();
+    for (size_t count = kSmallCount; count-- > 0;) begin += std::exchange(begins[count], begin);
+    for (size_t i = 0; i < pieces.size; ++i) {
+        if (pieces.counts[i] < kSmallCount) order[begins[pieces.counts[i]]++] = static_cast<uint32_t>(i);
+    }
+    return order;
+}
+
+void check_counts(const Pieces& pieces) {
+    unsigned __int128 total = 0;
+    for (size_t i = 0; i < pieces.size; ++i) total += static_cast<unsigned __int128>(pieces.counts[i]) * pieces.length(i);
+    if (total > INT64_MAX) throw std::length_error("the pieces occur more than 2^63 times");
+}
+
+}  // namespace
+
+Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& setup)
+    : setup_(setup), vocabulary_(setup.tokens), lowest_(std::max<int64_t>(1, setup.min_frequency)) {
+    size_t num_ids = std::max<size_t>(setup.vocab_size, vocabulary_.size());
+    if (num_ids >= UINT32_MAX || pieces.size >= UINT32_MAX) throw std::length_error("more than 4 billion tokens or pieces");
+    lengths_.assign(num_ids, 0);
+    is_in_pieces_.assign(num_ids, false);
+    left_round_.assign(num_ids, 0);
+    right_round_.assign(num_ids, 0);
+    tied_round_.assign(num_ids, 0);
+    sums_.assign(num_ids, 0);
+    made_.assign(num_ids, kNoPair);
+    for (uint32_t token : alphabet.tokens()) {
+        if (token == Alphabet::kNoToken) continue;
+        if (token >= vocabulary_.size()) throw std::invalid_argument("the alphabet has an id that no token has");
+        lengths_[token] = 1;
+        is_in_pieces_[token] = true;
+    }
+    for (const Rule& rule : setup_.known) {
+        if (std::max({rule.left, rule.right, rule.token}) >= vocabulary_.size()) {
+            throw std::invalid_argument("a known merge has an id that no token has");
+        }
+        lengths_[rule.token] = lengths_[rule.left] + lengths_[rule.right];
+        is_in_pieces_[rule.token] = true;
+    }
+    check_counts(pieces);
+    load(pieces, alphabet);
+}
+
+void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {
+    std::vector<uint32_t> scratch, order = order_by_count(pieces);
+    size_t num_ids = lengths_.size(), width = symbol_bytes(num_ids);
+    uint64_t num_bytes = pieces.size ? static_cast<uint64_t>(pieces.offsets[pieces.size] - pieces.offsets[0]) : 0;
+    uint64_t least = (num_bytes + record_slots(0, width) * pieces.size) / kShardSlots + 1;
+    unsigned num_threads = std::max(1u, setup_.num_threads);
+    size_t num_shards = (least + num_threads - 1) / num_threads * num_threads;
+    std::vector<size_t> slots(num_shards), long_slots(num_shards);
+    auto for_each = [&](const auto& f) {
+        for (size_t i = 0; i < order.size(); ++i) {
+            uint64_t count = pieces.counts[order[i]];
+            if (count == 0) break;
+            alphabet.for_each_stretch(pieces.begin(order[i]), pieces.length(order[i]), scratch,
+                                      [&](const uint32_t* tokens, size_t size) { f(i % num_shards, tokens, size, count); });
+        }
+    };
+    for_each([&](size_t shard, const uint32_t*, size_t size, uint64_t) {
+        (size > kLongest ? long_slots : slots)[shard] += size > kLongest ? size + 2 : record_slots(size, width);
+    });
+    for (size_t i = 0; i < num_shards; ++i) {
+        shards_.push_back(make_shard(num_ids));
+        shards_[i]->reserve(slots[i], long_slots[i]);
+    }
+    for_each([&](size_t shard, const uint32_t* tokens, size_t size, uint64_t count) {
+        shards_[shard]->add(tokens, size, count);
+    });
+    team_ = std::make_unique<Team>(num_threads);
+}
+
+uint64_t memory_needed(uint64_t num_pieces, uint64_t num_symbols, size_t vocab_size, unsigned num_threads) {
+    uint64_t records = num_pieces * kHeaderBytes + num_symbols * symbol_bytes(vocab_size);
+    uint64_t lists = num_symbols * sizeof(uint32_t);
+    uint64_t noted = lists / 4;             // neighbours of the most frequent pair, and lists not yet moved down
+    uint64_t by_token = vocab_size * 256;   // spellings, and what each shard counts by token
+    return records + lists + noted + by_token * (1 + num_threads) + (uint64_t{64} << 20);
+}
+
+}  // namespace gristmill::train

@@ -1,0 +1,141 @@
+"""Learns merges from counted pieces: the same merges in the same order as `tokenizers`, in native code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill import _native
+from gristmill.errors import ConfigError, InputError
+from gristmill.train.start import Pieces, Start, Symbols, check_room, spelling, token_text
+
+TieBreak = Literal["tokenizers", "bytes"]
+"""Which of several pairs with the same count comes first: that with the smaller ids, left then right, as in
+`tokenizers`; or that whose left token, then right token, has the smaller bytes."""
+
+REPORT_S = 0.25
+
+
+class Merges(NamedTuple):
+    """What was learned, and what it was learned on top of."""
+
+    symbols: Symbols
+    tokens: list[str]
+    """By id, as tokenizer.json writes them."""
+    rules: NDArray[np.uint32]
+    """All merges in order, known ones first, a row each: left id, right id, id of the merged token."""
+    counts: NDArray[np.int64]
+    """How often the pair of each learned merge occurred when it was merged."""
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The merges as tokenizer.json writes them."""
+        return [(self.tokens[left], self.tokens[right]) for left, right, _ in self.rules.tolist()]
+
+
+class Progress(NamedTuple):
+    """How far learning is."""
+
+    num_tokens: int
+    rules: Callable[[], NDArray[np.uint32]]
+    """All merges so far: what it takes to go on from here later."""
+
+
+class Learning:
+    """Merges being learned; holds its own copy of the pieces, so that the caller's may go."""
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        start: Start,
+        *,
+        vocab_size: int,
+        min_frequency: int = 0,
+        max_token_length: int | None = None,
+        tie_break: TieBreak = "tokenizers",
+        num_threads: int = 1,
+        floor: int = 0,
+    ) -> None:
+        check_room(start, vocab_size)
+        if min_frequency < 0 or (max_token_length is not None and max_token_length < 0):
+            raise ConfigError("min_frequency and max_token_length are not negative")
+        self._start = start
+        try:
+            self._learner = _native.Learner(
+                *pieces,
+                symbols=start.symbols,
+                alphabet=np.array(list(start.alphabet), np.uint32),
+                alphabet_ids=np.array(list(start.alphabet.values()), np.uint32),
+                tokens=[spelling(token, start.symbols) for token in start.tokens],
+                known=start.known,
+                vocab_size=vocab_size,
+                min_frequency=min_frequency,
+                max_token_length=max_token_length,
+                tie_break=tie_break,
+                num_threads=num_threads,
+                first_floor=floor,
+            )
+        except ValueError as error:
+            raise InputError(f"no merges can be learned from these pieces: {error}") from error
+
+    def run(self, report: Callable[[Progress], None] | None = None) -> Merges:
+        """Learn to the end; `report` is called a few times a second and may raise to stop."""
+        while not self._learner.advance(REPORT_S):
+            if report is not None:
+                report(Progress(self._learner.num_tokens, self._rules))
+        new = range(len(self._start.tokens), self._learner.num_tokens)
+        symbols = self._start.symbols
+        tokens = [token_text(self._learner.token(id_), symbols) for id_ in new]
+        return Merges(symbols, self._start.tokens + tokens, self._rules(), self._learner.counts())
+
+    def _rules(self) -> NDArray[np.uint32]:
+        return np.concatenate([self._start.known, self._learner.rules()])
+
+
+def resume(start: Start, rules: NDArray[np.uint32]) -> Start:
+    """A start after merges that an earlier, stopped training has learned from the same start."""
+    tokens = [spelling(token, start.symbols) for token in start.tokens]
+    for left, right, token in rules[len(start.known) :].tolist():
+        if max(left, right) >= len(tokens) or token > len(tokens):
+            raise InputError("the merges to resume from are damaged, or belong to another training")
+        if token == len(tokens):
+            tokens.append(tokens[left] + tokens[right])
+    new = [token_text(spelled, start.symbols) for spelled in tokens[len(start.tokens) :]]
+    return start._replace(tokens=start.tokens + new, known=np.ascontiguousarray(rules, np.uint32))
+
+
+def learn_merges(
+    pieces: Pieces,
+    start: Start,
+    *,
+    vocab_size: int,
+    min_frequency: int = 0,
+    max_token_length: int | None = None,
+    tie_break: TieBreak = "tokenizers",
+    num_threads: int = 1,
+    floor: int = 0,
+    report: Callable[[Progress], None] | None = None,
+) -> Merges:
+    """Learn merges until the vocabulary is full or no pair occurs `min_frequency` times.
+
+    Neither `num_threads` nor `floor` (the count below which pairs are not followed at first) changes the
+    result."""
+    learning = Learning(
+        pieces,
+        start,
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        max_token_length=max_token_length,
+        tie_break=tie_break,
+        num_threads=num_threads,
+        floor=floor,
+    )
+    return learning.run(report)
+
+
+def memory_needed(*, num_pieces: int, num_symbols: int, vocab_size: int, num_threads: int = 1) -> int:
+    """Bytes that learning holds at its peak, the caller's arrays not counted."""
+    return _native.training_memory(num_pieces, num_symbols, vocab_size, num_threads)
