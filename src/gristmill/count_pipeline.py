@@ -1,4 +1,4 @@
-"""START HERE for counting: one unit is read, its pieces are counted, and the counts are committed as a whole."""
+"""START HERE for counting: one unit is read, its pieces counted, and the counts committed as a whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from gristmill.batch import DocumentBatch
 from gristmill.config import CountConfig
@@ -28,6 +29,7 @@ from gristmill.train.cut import cut_of
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
+COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -150,18 +152,22 @@ def weight_of(path: str, config: CountConfig) -> int:
     return next((weight for pattern, weight in config.weights.items() if fnmatch(path, pattern)), 1)
 
 
-def is_sampled(documents: DocumentBatch, part: Slice, config: CountConfig) -> np.ndarray:  # type: ignore[type-arg]
+def is_sampled(documents: DocumentBatch, part: Slice, config: CountConfig) -> NDArray[np.bool_]:
     """Which documents are taken: decided by where each stands, so that nothing else can change it."""
     place = np.where(documents.positions >= 0, documents.positions, (part.start << 32) + documents.records)
-    mixed = place.astype(np.uint64) + np.uint64((part.file << 48) ^ (config.seed * 0x9E3779B97F4A7C15 % 2**64))
+    salt = ((part.file << 48) ^ (config.seed * 0x9E3779B97F4A7C15)) % 2**64
+    mixed = place.astype(np.uint64) + np.uint64(salt)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
-    return mixed < np.uint64(min(int(config.sample * 2**64), 2**64 - 1))
+    sampled: NDArray[np.bool_] = mixed < np.uint64(min(int(config.sample * 2**64), 2**64 - 1))
+    return sampled
 
 
 def describe(path: Path, name: str) -> FileRecord:
     """The record of a file that is there."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else _digest(file)
+        while content := file.read(COPY_BYTES):
+            digest.update(content)
     return FileRecord(path=name, num_bytes=path.stat().st_size, sha256=digest.hexdigest())

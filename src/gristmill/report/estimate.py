@@ -19,7 +19,6 @@ from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
 from gristmill.report.words import of_bytes
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, WORKER_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
-from gristmill.run.messages import Load
 from gristmill.run.settle import (
     TokenizerFacts,
     differences,
@@ -85,7 +84,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
     output folder does not matter with `force`."""
     config = settle_sizes(config)
     budget = settle_budget(config)
-    tokenizer = load_configured(Load(config.tokenizer))
+    tokenizer = load_configured(config.tokenizer)
     facts = facts_of(tokenizer, config.tokenizer.source)
     layout, problems = _settle(config, facts)
     files, units = plan_units(config.read)

@@ -25,7 +25,6 @@ from gristmill.finished import (
 from gristmill.formats import read_shard
 from gristmill.records import Ledger
 from gristmill.report.summary import render_manifest
-from gristmill.run.messages import Load
 from gristmill.run.worker import load_configured
 from gristmill.tokenizer import Tokenizer
 
@@ -186,7 +185,7 @@ def load_matching(run: FinishedRun) -> tuple[Tokenizer | None, list[str]]:
     """The run's own tokenizer, or a note on why there is none."""
     config = run.plan.config.tokenizer
     try:
-        tokenizer = load_configured(Load(config))
+        tokenizer = load_configured(config)
     except GristmillError as error:
         return None, [f"ids are shown instead of text: {error}"]
     if tokenizer.fingerprint != run.manifest.fingerprint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, TokenizeConfig
+from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks
@@ -17,6 +17,8 @@ WORKER_BYTES = 110 << 20
 """Held by a worker that has loaded a small tokenizer: what is reckoned with until it is known."""
 CACHE_BYTES = DEFAULT_CACHE_BYTES + (8 << 20)
 """Of pieces a worker will remember, and the tables round them."""
+MIN_COUNTER_BYTES = 24 << 20
+MAX_COUNTER_BYTES = 2 << 30
 BLOCK_COST = 12
 """Bytes held for each byte of a block: the input, the text, ids, rows, and what is being written."""
 DOCUMENT_SHARE = 16
@@ -35,9 +37,11 @@ class Budget(NamedTuple):
     """Of all processes together."""
     blocks: Blocks
     write_behind: bool
+    counter_bytes: int
+    """Of pieces that a worker counts before it spills them."""
 
 
-def settle_budget(config: TokenizeConfig, *, worker_bytes: int = WORKER_BYTES) -> Budget:
+def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget:
     """Workers and block sizes that stay within the memory; explicit options win over the preset's.
 
     `worker_bytes` is what a worker holds once it has loaded the tokenizer."""
@@ -46,19 +50,27 @@ def settle_budget(config: TokenizeConfig, *, worker_bytes: int = WORKER_BYTES) -
     memory = _memory(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
     share = (memory - RUN_BYTES) // num_workers if backend == "local" else memory
+    block_bytes = _block_bytes(run, share - worker_bytes - _table_bytes(config))
+    counter_bytes = min(share - worker_bytes - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
     return Budget(
         backend=backend,
         num_workers=num_workers,
         memory_bytes=memory,
         blocks=Blocks(
-            block_bytes=_block_bytes(run, share - worker_bytes - CACHE_BYTES),
+            block_bytes=block_bytes,
             max_document_bytes=_max_document_bytes(config, memory),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
             read_ahead=is_extreme if run.read_ahead is None else run.read_ahead,
         ),
         write_behind=is_extreme if run.write_behind is None else run.write_behind,
+        counter_bytes=max(counter_bytes, MIN_COUNTER_BYTES),
     )
+
+
+def _table_bytes(config: RunJob) -> int:
+    """What a worker's tables will grow to, at least."""
+    return CACHE_BYTES if isinstance(config, TokenizeConfig) else MIN_COUNTER_BYTES
 
 
 def _memory(run: RunConfig) -> int:
@@ -68,15 +80,13 @@ def _memory(run: RunConfig) -> int:
     return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
 
 
-def _num_workers(config: TokenizeConfig, backend: Backend, memory: int, worker_bytes: int) -> int:
+def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: int) -> int:
     """As many as asked for, or as there are cores, and no more than the memory holds."""
-    least = worker_bytes + CACHE_BYTES + MIN_BLOCK_BYTES * BLOCK_COST
+    least = worker_bytes + _table_bytes(config) + MIN_BLOCK_BYTES * BLOCK_COST
     fitting = (memory - RUN_BYTES) // least
     if fitting < 1:
-        raise ConfigError(
-            f"run.memory is {memory // 10**6} MB; with the tokenizer {config.tokenizer.source} a run needs "
-            f"at least {(RUN_BYTES + least) // 10**6 + 1} MB"
-        )
+        needed = (RUN_BYTES + least) // 10**6 + 1
+        raise ConfigError(f"run.memory is {memory // 10**6} MB; this job needs at least {needed} MB")
     wanted = config.run.workers or (1 if backend == "inline" else num_cores())
     return wanted if backend == "inline" else min(wanted, fitting)
 
@@ -87,7 +97,7 @@ def _block_bytes(run: RunConfig, spare: int) -> int:
     return max(MIN_BLOCK_BYTES, min(BLOCK_BYTES[run.preset], spare // BLOCK_COST))
 
 
-def _max_document_bytes(config: TokenizeConfig, memory: int) -> int:
+def _max_document_bytes(config: RunJob, memory: int) -> int:
     if config.read.max_document_bytes is not None:
         return byte_size(config.read.max_document_bytes, name="read.max_document_bytes")
     return max(memory // DOCUMENT_SHARE, MIN_BLOCK_BYTES)

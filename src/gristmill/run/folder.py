@@ -14,7 +14,7 @@ import msgspec
 from gristmill.config import OutputFormat
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
-from gristmill.plan import Plan, UnitPlan
+from gristmill.plan import CountPlan, Plan, UnitPlan
 from gristmill.records import Manifest, UnitRecord
 from gristmill.sidecars import FOLDER
 
@@ -28,7 +28,9 @@ PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE = (
 LOCK = ".lock"
 OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE)
 
-Record = TypeVar("Record", Plan, UnitRecord, Manifest)
+
+
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 @contextmanager
@@ -62,6 +64,12 @@ def _remove_if_unused(folder: Path) -> None:
 def read_plan(folder: Path) -> Plan | None:
     """The plan of a run, or None where none was made."""
     return _read(folder / PLAN, Plan)
+
+
+def read_any_plan(folder: Path) -> Plan | CountPlan | None:
+    """The plan of a run or of a count, or None where none was made."""
+    found: Plan | CountPlan | None = _read(folder / PLAN, Plan | CountPlan)  # type: ignore[type-var]
+    return found
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -98,7 +106,7 @@ def read_records(folder: Path, plan: UnitPlan) -> dict[int, UnitRecord]:
     return found
 
 
-def write_json(path: Path, value: UnitPlan | Manifest) -> None:
+def write_json(path: Path, value: msgspec.Struct) -> None:
     """Write a struct so that people can read it."""
     write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
 
@@ -143,6 +151,8 @@ def remove_temporaries(folder: Path) -> None:
             for entry in os.scandir(folder / name):
                 if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
                     os.unlink(entry.path)
+                elif entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gristmill.config import TokenizeConfig
+from gristmill.config import RunJob, TokenizeConfig
 from gristmill.pipeline import Block, Job
 from gristmill.run.budget import settle_budget
-from gristmill.run.messages import Load, Prepare, Task
+from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import Progress
@@ -17,22 +18,26 @@ from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import load_configured, make_job_of, run_task
 
+if TYPE_CHECKING:
+    from gristmill.count_pipeline import CountJob
+
 LOOK_EVERY_S = 0.1
 
 
 class InlineBackend:
     """No other process: the simplest to debug, and all that a small machine may have memory for."""
 
-    def __init__(self, config: TokenizeConfig, _processes: Sequence[WorkerProcess]) -> None:
-        self._name = config.tokenizer.source
+    def __init__(self, config: RunJob, _processes: Sequence[WorkerProcess]) -> None:
         before = resident_bytes()  # of whatever program this is
-        self._tokenizer = load_configured(Load(config.tokenizer))
+        named = config.tokenizer if isinstance(config, TokenizeConfig) else None
+        self._tokenizer = load_configured(named) if named else None
+        self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
         self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
-        self._job: Job | None = None
+        self._job: Job | CountJob | None = None
 
-    def facts(self) -> TokenizerFacts:
-        """What the run must know of the tokenizer."""
-        return facts_of(self._tokenizer, self._name)
+    def facts(self) -> TokenizerFacts | None:
+        """What the run must know of the tokenizer, if the job has one."""
+        return self._facts
 
     def prepare(self, folder: Path, *, num_tasks: int) -> None:
         """The plan is in the folder."""
@@ -41,6 +46,7 @@ class InlineBackend:
             blocks=self.budget.blocks,
             num_threads=self.budget.num_workers,
             write_behind=self.budget.write_behind,
+            counter_bytes=self.budget.counter_bytes,
         )
         self._job = make_job_of(prepare, self._tokenizer)
 

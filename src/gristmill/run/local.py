@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from gristmill import errors
-from gristmill.config import TokenizeConfig
+from gristmill.config import RunJob, TokenizeConfig
 from gristmill.errors import GristmillError, RunError
 from gristmill.run.budget import MIN_BLOCK_BYTES, Budget, settle_budget
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
@@ -30,7 +30,7 @@ FULL = 0.97
 class LocalBackend:
     """Worker processes on this machine."""
 
-    def __init__(self, config: TokenizeConfig, processes: Sequence[WorkerProcess]) -> None:
+    def __init__(self, config: RunJob, processes: Sequence[WorkerProcess]) -> None:
         self._config = config
         self._budget = settle_budget(config)
         self._workers: list[_Worker] = []
@@ -42,7 +42,7 @@ class LocalBackend:
         for _ in range(len(processes), self._budget.num_workers):
             self._start()
 
-    def facts(self) -> TokenizerFacts:
+    def facts(self) -> TokenizerFacts | None:
         """What the first worker to load the tokenizer says of it."""
         while True:
             for worker in self._ready(None):
@@ -72,6 +72,7 @@ class LocalBackend:
             blocks=self._budget.blocks,
             num_threads=1,
             write_behind=self._budget.write_behind,
+            counter_bytes=self._budget.counter_bytes,
         )
         for worker in self._workers[max(1, num_tasks) :]:
             self._end(worker)
@@ -162,7 +163,7 @@ class LocalBackend:
         worker = _Worker(process or WorkerProcess())
         self._workers.append(worker)
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
-        worker.send(Load(self._config.tokenizer))
+        worker.send(Load(self._config.tokenizer if isinstance(self._config, TokenizeConfig) else None))
         if self._prepare is not None:
             worker.send(self._prepare)
 

@@ -12,9 +12,9 @@ from gristmill.run.settle import TokenizerFacts
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """To a worker, first: load this tokenizer."""
+    """To a worker, first: load this tokenizer, if the job has one."""
 
-    tokenizer: TokenizerConfig
+    tokenizer: TokenizerConfig | None
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
@@ -24,6 +24,7 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     blocks: Blocks
     num_threads: int
     write_behind: bool
+    counter_bytes: int
 
 
 class Task(msgspec.Struct, frozen=True, tag="task"):
@@ -38,7 +39,7 @@ class Task(msgspec.Struct, frozen=True, tag="task"):
 class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """From a worker: the tokenizer is there."""
 
-    facts: TokenizerFacts
+    facts: TokenizerFacts | None
     resident_bytes: int
     """What the worker holds now."""
 

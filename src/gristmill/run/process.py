@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from typing import IO
 
-from gristmill.config import Backend, TokenizeConfig
+from gristmill.config import Backend, RunJob
 from gristmill.run.resources import num_cores
 
 LOG_LINES = 5
@@ -56,7 +56,7 @@ class WorkerProcess:
                 stream.close()
 
 
-def choose_backend(config: TokenizeConfig) -> Backend:
+def choose_backend(config: RunJob) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
     is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
@@ -64,7 +64,7 @@ def choose_backend(config: TokenizeConfig) -> Backend:
     return config.run.backend or default
 
 
-def start_early(config: TokenizeConfig) -> list[WorkerProcess]:
+def start_early(config: RunJob) -> list[WorkerProcess]:
     """Workers that a job will need, if it needs any."""
     if choose_backend(config) != "local":
         return []

@@ -9,34 +9,24 @@ from pathlib import Path
 import msgspec
 
 from gristmill.config import TokenizeConfig
-from gristmill.errors import ResumeError
-from gristmill.files import write_whole
 from gristmill.formats import check_formats
-from gristmill.layout import Layout
-from gristmill.plan import Plan, Unit, plan_units
-from gristmill.read import InputFile
+from gristmill.plan import Plan, plan_units
 from gristmill.records import Manifest
-from gristmill.run.budget import Budget
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
-    CONFIG,
     EVENTS,
-    PLAN,
-    check_unused,
     locked,
     prepare_folder,
     read_manifest,
-    read_plan,
     read_records,
     remove_temporaries,
-    start_over,
-    write_json,
 )
 from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress, Snapshot
-from gristmill.run.settle import differences, identity_of, settle_layout, settle_sizes
+from gristmill.run.resume import plan_or_resume
+from gristmill.run.settle import identity_of, settle_layout, settle_sizes
 from gristmill.run.work import Work
 
 BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
@@ -74,9 +64,25 @@ def tokenize(
     with locked(folder):
         backend = BACKENDS[choose_backend(config)](config, processes)
         try:
-            inputs = plan_units(config.read)  # while workers load the tokenizer
-            layout = settle_layout(config, backend.facts())
-            plan = _plan_or_resume(config, folder, layout, inputs, backend.budget, force=force)
+            files, units = plan_units(config.read)  # while workers load the tokenizer
+            facts = backend.facts()
+            assert facts is not None
+            layout = settle_layout(config, facts)
+            check_formats(config.write, layout)
+            plan = plan_or_resume(
+                folder,
+                Plan(
+                    version=1,
+                    identity=identity_of(config, layout, files),
+                    config=config,
+                    layout=layout,
+                    files=files,
+                    units=units,
+                    max_document_bytes=backend.budget.blocks.max_document_bytes,
+                ),
+                force=force,
+            )
+            prepare_folder(folder, layout.formats)
             manifest = read_manifest(folder)
             if manifest is not None:
                 return RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
@@ -84,52 +90,6 @@ def tokenize(
         finally:
             backend.close()
             remove_temporaries(folder)
-
-
-def _plan_or_resume(
-    config: TokenizeConfig,
-    folder: Path,
-    layout: Layout,
-    inputs: tuple[tuple[InputFile, ...], tuple[Unit, ...]],
-    budget: Budget,
-    *,
-    force: bool,
-) -> Plan:
-    """The plan in the folder where it is this job's, else a new one."""
-    check_formats(config.write, layout)
-    if force and (folder / PLAN).exists():
-        start_over(folder)
-    before = read_plan(folder)
-    if before is None:
-        check_unused(folder)
-    files, units = inputs
-    identity = identity_of(config, layout, files)
-    if before is not None:
-        changes = differences(before.identity, identity)
-        if changes:
-            more = f", and {len(changes) - 5} more" if len(changes) > 5 else ""
-            raise ResumeError(
-                f"{folder}: holds a run of another job: {'; '.join(changes[:5])}{more}; "
-                "use --force to start over, or another folder"
-            )
-        prepare_folder(folder, layout.formats)
-        plan = msgspec.structs.replace(before, config=config)  # what changes no output may change
-        if plan != before:
-            write_json(folder / PLAN, plan)
-        return plan
-    plan = Plan(
-        version=1,
-        identity=identity,
-        config=config,
-        layout=layout,
-        files=files,
-        units=units,
-        max_document_bytes=budget.blocks.max_document_bytes,
-    )
-    write_json(folder / PLAN, plan)
-    write_whole(folder / CONFIG, _as_yaml(config))
-    prepare_folder(folder, layout.formats)
-    return plan
 
 
 def _run(
@@ -156,10 +116,3 @@ def _run(
             last=last,
             failed=work.failed,
         )
-
-
-def _as_yaml(config: TokenizeConfig) -> bytes:
-    import yaml
-
-    text: str = yaml.safe_dump(msgspec.to_builtins(config), sort_keys=False, allow_unicode=True)
-    return text.encode()

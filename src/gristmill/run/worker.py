@@ -13,18 +13,23 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from gristmill.config import TokenizerConfig
 from gristmill.errors import GristmillError
 from gristmill.pipeline import Block, Job, pack_tails, process_unit
+from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
-from gristmill.run.folder import read_plan, read_records
+from gristmill.run.folder import read_any_plan, read_records
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, ToWorker, Worked
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import facts_of
 from gristmill.tokenizer import Tokenizer, load_tokenizer
+
+if TYPE_CHECKING:
+    from gristmill.count_pipeline import CountJob
 
 REPORT_EVERY_S = 0.2
 
@@ -51,8 +56,9 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     """Load, prepare, then a unit at a time."""
     load = receive()
     assert isinstance(load, Load)
-    tokenizer = load_configured(load)
-    answer(Loaded(facts_of(tokenizer, load.tokenizer.source), resident_bytes()))
+    tokenizer = load_configured(load.tokenizer) if load.tokenizer else None
+    facts = facts_of(tokenizer, load.tokenizer.source) if tokenizer and load.tokenizer else None
+    answer(Loaded(facts, resident_bytes()))
     prepare = receive()
     assert isinstance(prepare, Prepare)
     job = make_job_of(prepare, tokenizer)
@@ -65,9 +71,8 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
             answer(_failure(error))
 
 
-def load_configured(load: Load) -> Tokenizer:
+def load_configured(config: TokenizerConfig) -> Tokenizer:
     """The tokenizer a job names."""
-    config = load.tokenizer
     return load_tokenizer(
         config.source,
         engine=config.engine,
@@ -77,25 +82,35 @@ def load_configured(load: Load) -> Tokenizer:
     )
 
 
-def make_job_of(prepare: Prepare, tokenizer: Tokenizer) -> Job:
+def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
     """The job of a run folder."""
     folder = Path(prepare.folder)
-    plan = read_plan(folder)
+    plan = read_any_plan(folder)
     assert plan is not None
+    # Settled when the run was planned: it decides which documents are too large.
+    blocks = prepare.blocks._replace(max_document_bytes=plan.max_document_bytes)
+    if isinstance(plan, CountPlan):
+        from gristmill.count_pipeline import CountJob
+
+        return CountJob(plan=plan, folder=folder, blocks=blocks, counter_bytes=prepare.counter_bytes)
     return Job(
         config=plan.config,
         plan=plan,
         folder=folder,
         tokenizer=tokenizer,
-        # Settled when the run was planned: it decides which documents are too large.
-        blocks=prepare.blocks._replace(max_document_bytes=plan.max_document_bytes),
+        blocks=blocks,
         num_threads=prepare.num_threads,
         write_behind=prepare.write_behind,
     )
 
 
-def run_task(job: Job, task: Task, on_block: Callable[[Block], None]) -> UnitRecord:
+def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None]) -> UnitRecord:
     """Process the unit, or the tails of all."""
+    if not isinstance(job, Job):
+        from gristmill.count_pipeline import count_unit
+
+        unit = job.plan.units[task.unit]
+        return count_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block)
     if task.unit == len(job.plan.units):
         records = read_records(job.folder, job.plan)
         return pack_tails(job, [records[i] for i in sorted(records) if i < task.unit], limit=task.limit)

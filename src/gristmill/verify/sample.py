@@ -19,7 +19,6 @@ from gristmill.finished import FinishedRun, find_item, find_occurrences, source_
 from gristmill.formats import read_shard
 from gristmill.formats.protocol import ShardView
 from gristmill.read import Blocks, InputFile, Slice, describe_file, read_slice
-from gristmill.run.messages import Load
 from gristmill.run.worker import load_configured
 from gristmill.tokenizer import Tokenizer
 from gristmill.verify.findings import Findings
@@ -101,9 +100,9 @@ def load_reference(run: FinishedRun) -> Tokenizer:
     """The run's tokenizer, run by its own library whatever the run used."""
     config = run.plan.config.tokenizer
     try:
-        return load_configured(Load(msgspec.structs.replace(config, engine="tokenizers")))
+        return load_configured(msgspec.structs.replace(config, engine="tokenizers"))
     except UnsupportedTokenizerError:
-        return load_configured(Load(msgspec.structs.replace(config, engine="slow")))
+        return load_configured(msgspec.structs.replace(config, engine="slow"))
 
 
 def encode_plainly(run: FinishedRun, tokenizer: Tokenizer, text: bytes) -> list[int]:

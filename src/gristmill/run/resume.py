@@ -1,0 +1,50 @@
+"""A run folder that holds a plan: the same job goes on, another is refused with what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gristmill.errors import ResumeError
+from gristmill.files import write_whole
+from gristmill.plan import CountPlan, Plan
+from gristmill.run.folder import CONFIG, PLAN, check_unused, read_any_plan, start_over, write_json
+from gristmill.run.settle import differences
+
+AnyPlan = TypeVar("AnyPlan", Plan, CountPlan)
+MAX_SHOWN = 5
+
+
+def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
+    """The plan that is in the folder where it is the same job's, else this one, which is then there."""
+    if force and (folder / PLAN).exists():
+        start_over(folder)
+    before = read_any_plan(folder)
+    if before is None:
+        check_unused(folder)
+        _write(folder, plan)
+        return plan
+    if type(before) is not type(plan):
+        raise ResumeError(f"{folder}: holds a run of another kind; use another folder")
+    changes = differences(before.identity, plan.identity)
+    if changes:
+        more = f", and {len(changes) - MAX_SHOWN} more" if len(changes) > MAX_SHOWN else ""
+        raise ResumeError(
+            f"{folder}: holds a run of another job: {'; '.join(changes[:MAX_SHOWN])}{more}; "
+            "use --force to start over, or another folder"
+        )
+    # What changes no output may change; what decided which documents are too large may not.
+    resumed = msgspec.structs.replace(plan, max_document_bytes=before.max_document_bytes)
+    if resumed != before:
+        _write(folder, resumed)
+    return resumed
+
+
+def _write(folder: Path, plan: Plan | CountPlan) -> None:
+    import yaml
+
+    write_json(folder / PLAN, plan)
+    text: str = yaml.safe_dump(msgspec.to_builtins(plan.config), sort_keys=False, allow_unicode=True)
+    write_whole(folder / CONFIG, text.encode())
