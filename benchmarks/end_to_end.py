@@ -247,8 +247,9 @@ def time_once(timing: Timing, source: Source, input_: Input, output: Path) -> No
         run_ours(source, place, output, timing.output.partition(" ")[0])
     else:
         place = input_.rival_folder if timing.side in RIVALS else input_.file
-        work_s = run_side(timing.side, source, place, output)
-        timing.work_s.append(round(work_s, 4))
+        outcome = run_side(timing.side, source, place, output)
+        timing.work_s.append(round(outcome.work_s, 4))
+        timing.work_cpu_s += [] if outcome.work_cpu_s is None else [round(outcome.work_cpu_s, 3)]
     timing.wall_s.append(round(time.perf_counter() - start, 4))
     if timing.side not in RIVALS:  # whose workers nobody waits for, so that they are not counted
         timing.cpu_s.append(round(cpu_s() - used, 3))
@@ -284,7 +285,7 @@ def run_side(
     workers: int = WORKERS,
     batch_size: int = BATCH_SIZE,
     is_kept: bool = False,
-) -> float:
+) -> Outcome:
     job = Job(
         side=side,
         tokenizer=str(source.file),
@@ -296,7 +297,7 @@ def run_side(
         is_kept=is_kept,
     )
     last = run_python(SIDES, msgspec.json.encode(job).decode()).strip().splitlines()[-1]
-    return msgspec.json.decode(last, type=Outcome).work_s
+    return msgspec.json.decode(last, type=Outcome)
 
 
 def run_python(*command: object) -> str:

@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,24 +117,27 @@ def make_cases(arguments: argparse.Namespace) -> dict[str, Path]:
     work, corpus = arguments.work, arguments.corpus
     name = f"{corpus.stem}.{arguments.copies}"
     copies = shuffled_copies(corpus, work / f"{name}.jsonl", copies=arguments.copies)
-    makers = {}
+    makers: dict[str, Callable[[], Path]] = {}
     for size, file in (("small", corpus), ("large", copies)):
-        stem = work / f"memory.{size}"
-        makers[f"jsonl, {size}"] = lambda file=file: file
-        makers[f"zstd, {size}"] = lambda file=file, stem=stem: dealt(
-            file, stem.with_suffix(".zstd"), num_files=ZSTD_FILES, compressed=True
-        )
-        makers[f"parquet, {size}"] = lambda file=file, stem=stem: as_parquet(
-            file, stem.with_suffix(".parquet")
-        )
-        makers[f"parquet of one row group, {size}"] = lambda file=file, stem=stem: as_parquet(
-            file, stem.with_suffix(".group.parquet"), row_group=1 << 30
-        )
+        makers |= makers_of(size, file, work)
     makers[f"jsonl with a document of {LONG_BYTES // 10**6} MB"] = lambda: with_long_document(
         corpus, work / "memory.long.jsonl", long_bytes=LONG_BYTES
     )
     wanted = {case: make for case, make in makers.items() if _is_wanted(case, arguments.only)}
     return {case: make() for case, make in wanted.items()}
+
+
+def makers_of(size: str, file: Path, work: Path) -> dict[str, Callable[[], Path]]:
+    """How the same documents are made in every format."""
+    stem = f"{work}/memory.{size}"
+    return {
+        f"jsonl, {size}": lambda: file,
+        f"zstd, {size}": lambda: dealt(file, Path(f"{stem}.zstd"), num_files=ZSTD_FILES, compressed=True),
+        f"parquet, {size}": lambda: as_parquet(file, Path(f"{stem}.parquet")),
+        f"parquet of one row group, {size}": lambda: as_parquet(
+            file, Path(f"{stem}.group.parquet"), row_group=1 << 30
+        ),
+    }
 
 
 def _is_wanted(case: str, words: list[str]) -> bool:

@@ -34,6 +34,8 @@ class Timing(msgspec.Struct, kw_only=True):
     """Without imports; of the bare encoder, encoding alone."""
     cpu_s: list[float] = []
     """Of gristmill and the bare encoder, all processes: what others on the machine disturb least."""
+    work_cpu_s: list[float] = []
+    """Of the bare encoder: encoding alone."""
     stage_s: list[dict[str, float]] = []
     """Of gristmill: seconds of all workers together."""
     load_average: list[float] = []

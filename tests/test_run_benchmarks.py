@@ -140,6 +140,19 @@ def test_a_rival_with_a_share_of_the_input_is_not_charged_for_its_imports():
     assert mb_per_s(timing) == 2.0
 
 
+def test_small_and_large_inputs_of_every_format_are_files_of_their_own(tmp_path, corpus):
+    from argparse import Namespace
+
+    import pyarrow.parquet as pq
+
+    from memory import make_cases
+
+    cases = make_cases(Namespace(work=tmp_path / "work", corpus=corpus, copies=3, only=["small", "large"]))
+    assert len(cases) == len(set(cases.values())) == 8
+    assert pq.ParquetFile(cases["parquet, large"]).metadata.num_rows == 120
+    assert pq.ParquetFile(cases["parquet of one row group, large"]).num_row_groups == 1
+
+
 def test_memory_of_a_process_counts_its_descendants():
     from memory import family, look
 
