@@ -23,6 +23,7 @@ LAYERS = (
     {"write", "unit_input"},
     {"write_behind"},
     {"pipeline"},
+    {"count_pipeline"},
     {"run"},
     {"finished"},
     {"report"},

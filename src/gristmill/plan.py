@@ -64,21 +64,23 @@ class CountPlan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="count
     config: TrainConfig
 
 
-def plan_units(config: ReadConfig) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
+def plan_units(
+    config: ReadConfig, *, least_bytes: int = MIN_UNIT_BYTES
+) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
     """The input files and the units they are read in."""
     files = tuple(list_inputs(config))
-    unit_bytes = choose_unit_bytes(config, sum(file.num_bytes for file in files))
+    unit_bytes = choose_unit_bytes(config, sum(file.num_bytes for file in files), least_bytes)
     slices = (
         part for index, file in enumerate(files) for part in slice_file(index, file, config, unit_bytes)
     )
     return files, tuple(gather(slices, unit_bytes))
 
 
-def choose_unit_bytes(config: ReadConfig, total_bytes: int) -> int:
+def choose_unit_bytes(config: ReadConfig, total_bytes: int, least_bytes: int = MIN_UNIT_BYTES) -> int:
     """Many units, but none so small that committing it would cost more than encoding it."""
     if config.unit_bytes is not None:
         return byte_size(config.unit_bytes, name="read.unit_bytes")
-    return min(max(total_bytes // UNITS_WANTED, MIN_UNIT_BYTES), MAX_UNIT_BYTES)
+    return min(max(total_bytes // UNITS_WANTED, least_bytes), MAX_UNIT_BYTES)
 
 
 def gather(slices: Iterable[Slice], unit_bytes: int) -> Iterator[Unit]:

@@ -26,7 +26,9 @@ PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE = (
     "quarantine.jsonl",
 )
 LOCK = ".lock"
-OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE)
+INVENTORY, COUNTED, CHECKPOINT = "inventory.pieces", "counts.json", "merges.npy"
+"""Of a training."""
+OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, INVENTORY, COUNTED, CHECKPOINT)
 
 
 
@@ -132,7 +134,7 @@ def start_over(folder: Path) -> None:
     leaves a folder that is still known as ours."""
     for name in (FOLDER, *get_args(OutputFormat)):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (MANIFEST, EVENTS, QUARANTINE, CONFIG, PLAN):
+    for name in (*(name for name in OWN_FILES if name != PLAN), PLAN):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -1,0 +1,132 @@
+"""The first half of training: the pieces of all units counted, and merged into one inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gristmill.config import TrainConfig
+from gristmill.count_pipeline import SUFFIX, describe
+from gristmill.errors import RunError
+from gristmill.ledger import add_up, check_balance
+from gristmill.plan import CountPlan, plan_units
+from gristmill.records import FileRecord, Ledger, UnitRecord
+from gristmill.run.folder import COUNTED, EVENTS, INVENTORY, prepare_folder, read_records, write_json
+from gristmill.run.inline import InlineBackend
+from gristmill.run.local import LocalBackend
+from gristmill.run.process import WorkerProcess, choose_backend
+from gristmill.run.progress import OnProgress, Progress
+from gristmill.run.quarantine import merge_quarantine
+from gristmill.run.resume import plan_or_resume
+from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
+from gristmill.run.work import Work, check_bad_fraction
+from gristmill.sidecars import FOLDER
+from gristmill.train.inventory import Inventory, Summary, merge_inventories
+
+NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
+UNIT_BYTES = 16 << 20
+"""Of a unit, at least: an inventory of little text has nearly as many pieces as one of much."""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a finished count has found."""
+
+    ledger: Ledger
+    summary: Summary
+    inventory: FileRecord
+
+
+def count(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    force: bool,
+    on_progress: OnProgress | None,
+    processes: Sequence[WorkerProcess],
+) -> Counted:
+    """Count the pieces of the job's inputs, or answer from what was counted before."""
+    backends: dict[str, Any] = {"inline": InlineBackend, "local": LocalBackend}
+    backend = backends[choose_backend(config)](config, processes)
+    try:
+        files, units = plan_units(config.read, least_bytes=UNIT_BYTES)
+        backend.facts()
+        plan = CountPlan(
+            version=1,
+            identity=_identity(config, [(file.path, file.num_bytes, file.version) for file in files]),
+            config=config,
+            files=files,
+            units=units,
+            max_document_bytes=backend.budget.blocks.max_document_bytes,
+        )
+        plan = plan_or_resume(folder, plan, force=force)
+        prepare_folder(folder, ())
+        if (folder / COUNTED).exists():
+            return read_counted(folder)
+        records = _count_units(plan, folder, backend, on_progress)
+        return _finish(plan, folder, records)
+    finally:
+        backend.close()
+
+
+def read_counted(folder: Path) -> Counted:
+    """What a finished count has found."""
+    try:
+        return msgspec.json.decode((folder / COUNTED).read_bytes(), type=Counted)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise RunError(f"{folder / COUNTED}: cannot be read ({error}); --force counts again") from error
+
+
+def _count_units(
+    plan: CountPlan, folder: Path, backend: Any, on_progress: OnProgress | None
+) -> dict[int, UnitRecord]:
+    records = read_records(folder, plan)
+    pending = [unit.index for unit in plan.units if unit.index not in records]
+    backend.prepare(folder, num_tasks=len(pending))
+    progress = Progress(plan, records, folder / EVENTS, on_progress)
+    with closing(progress):
+        progress.note("start", units_pending=len(pending))
+        limits = msgspec.structs.replace(
+            plan.config.run, max_rows=plan.config.count.max_documents, max_tokens=None
+        )
+        work = Work(plan, limits, backend, progress, records)
+        work.do_units(pending)
+        progress.note("failed" if work.failed else "counted", failed=len(work.failed))
+    if work.failed:
+        unit, why = next(iter(sorted(work.failed.items())))
+        raise RunError(f"{len(work.failed)} units could not be counted, such as unit {unit}: {why}")
+    return work.records
+
+
+def _finish(plan: CountPlan, folder: Path, records: dict[int, UnitRecord]) -> Counted:
+    """One inventory of all units; theirs are no longer needed."""
+    ordered = [records[unit] for unit in sorted(records)]
+    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True)
+    ledger = add_up(record.ledger for record in ordered)
+    check_balance(ledger, what="the count")
+    merge_quarantine(folder, plan, ordered)
+    parts = [folder / FOLDER / f"{plan.unit_name(record.unit)}.{SUFFIX}" for record in ordered]
+    merge_inventories(parts, folder / INVENTORY)
+    counted = Counted(
+        ledger=ledger,
+        summary=Inventory(folder / INVENTORY).summary,
+        inventory=describe(folder / INVENTORY, INVENTORY),
+    )
+    write_json(folder / COUNTED, counted)
+    for part in parts:
+        part.unlink(missing_ok=True)
+    return counted
+
+
+def _identity(config: TrainConfig, files: list[tuple[str, int, str]]) -> dict[str, Any]:
+    identity: dict[str, Any] = {"version": IDENTITY_VERSION}
+    for name in ("read", "count"):
+        section = msgspec.to_builtins(getattr(config, name))
+        identity |= {f"{name}.{key}": value for key, value in section.items() if key not in NOT_IN_COUNTS}
+    for path, num_bytes, version in files:
+        identity[f"input {path}"] = f"{num_bytes} bytes, version {version}"
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))  # as it is read back
+    return plain
