@@ -36,6 +36,7 @@ LAYERS = (
     {"bench_report"},
     {"demo"},
     {"cli_run", "cli_output"},
+    {"cli_train"},
     {"cli"},
     {"__main__"},
 )

@@ -17,6 +17,7 @@ import msgspec
 
 from gristmill.cli_output import add_convert, add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
+from gristmill.cli_train import add_counts, add_train
 from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
@@ -329,6 +330,16 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "write what a finished run holds in another format, without encoding again",
         "gristmill convert shards --to nanogpt --single-file",
         add_convert,
+    ),
+    "train": (
+        "train a BPE tokenizer on files of text",
+        "gristmill train corpus/*.jsonl --vocab-size 50000 --pattern llama3 -o tokenizer.json",
+        add_train,
+    ),
+    "counts": (
+        "show or add up the pieces that a training has counted",
+        "gristmill counts tokenizer.json.run --top 50",
+        add_counts,
     ),
     "tokenizer": (
         "show what was understood of a tokenizer",

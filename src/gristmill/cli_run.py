@@ -20,7 +20,7 @@ from gristmill.config import (
     TokenizeConfig,
 )
 from gristmill.errors import ConfigError
-from gristmill.job import SECTIONS, make_job, parse_override, read_job_file
+from gristmill.job import SECTIONS, Sections, make_job, parse_override, read_job_file
 
 if TYPE_CHECKING:
     from gristmill.run.process import WorkerProcess
@@ -28,27 +28,31 @@ if TYPE_CHECKING:
 PRESETS = (
     "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
 )
-OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+Options = dict[str, tuple[str, str, dict[str, Any]]]
+RUN_OPTIONS: Options = {
+    "--preset": ("run", "preset", {"choices": get_args(Preset), "help": PRESETS}),
+    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": "worker processes, or none"}),
+    "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "default: physical cores"}),
+    "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),
+}
+"""Flags of every job that is done in units."""
+OPTIONS: Options = {
     "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
     "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "of a row"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
     "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
     "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
-    "--preset": ("run", "preset", {"choices": get_args(Preset), "help": PRESETS}),
-    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": "worker processes, or none"}),
-    "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "default: physical cores"}),
-    "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),
     "--max-rows": ("run", "max_rows", {"type": int, "metavar": "N", "help": "stop after so many rows"}),
     "--max-tokens": ("run", "max_tokens", {"type": int, "metavar": "N", "help": "stop before more tokens"}),
     "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
     "--encoding": ("tokenizer", "encoding", {"metavar": "NAME", "help": "of a rank file: cl100k_base, ..."}),
     "--pattern": ("tokenizer", "pattern", {"metavar": "REGEX", "help": "of a rank file without an encoding"}),
+    **RUN_OPTIONS,
 }
 """Flags that set an option: its section, its name, and how it is read. The other options are set as
 section.key=value."""
 
-EVERY_OPTION = "\n".join(f"  {name}: {', '.join(kind.__struct_fields__)}" for name, kind in SECTIONS.items())
 
 
 def add_job_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,20 +74,35 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def job_of(arguments: argparse.Namespace, **defaults: str) -> TokenizeConfig:
     """The job that the arguments describe."""
+    values, flags = gather_options(arguments, OPTIONS, SECTIONS, {"write.format"})
+    given = [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
+    given += [("write", "output", arguments.output)] if arguments.output else []
+    flags = [*given, *flags]
+    flags += [("write", "output", value) for value in defaults.values() if not _has_output(values, flags)]
+    return make_job(values, flags)
+
+
+def gather_options(
+    arguments: argparse.Namespace, options: Options, sections: Sections, lists: set[str]
+) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:
+    """What the YAML file says, and what flags, inputs and section.key=value say beside it, later ones last;
+    options named in `lists` are split at commas."""
     values = read_job_file(arguments.config) if arguments.config else {}
-    is_override = re.compile(rf"({'|'.join(SECTIONS)})\.\w+=").match
+    is_override = re.compile(rf"({'|'.join(sections)})\.\w+=").match
     overrides = [parse_override(text) for text in arguments.inputs if is_override(text)]
     inputs = [text for text in arguments.inputs if not is_override(text)]
-    given = vars(arguments)
-    flags: list[tuple[str, str, Any]] = [
-        (section, key, given[flag]) for flag, (section, key, _) in OPTIONS.items() if given[flag] is not None
-    ]
-    flags = [(s, k, v.split(",") if k == "format" and s == "write" else v) for s, k, v in flags]
-    flags += [("read", "inputs", inputs)] if inputs else []
-    flags += [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
-    flags += [("write", "output", arguments.output)] if arguments.output else []
-    flags += [("write", "output", value) for value in defaults.values() if not _has_output(values, flags)]
-    return make_job(values, [*flags, *overrides])
+    flags: list[tuple[str, str, Any]] = [("read", "inputs", inputs)] if inputs else []
+    for flag, (section, key, _) in options.items():
+        value = vars(arguments)[flag]
+        if value is not None:
+            flags.append((section, key, value.split(",") if f"{section}.{key}" in lists else value))
+    return values, [*flags, *overrides]
+
+
+def render_options(sections: Sections) -> str:
+    """Every option there is, for --help."""
+    lines = [f"  {name}: {', '.join(kind.__struct_fields__)}" for name, kind in sections.items()]
+    return "\n".join(["every option, as section.key=value or in the YAML file:", *lines])
 
 
 def _has_output(values: dict[str, Any], flags: list[tuple[str, str, Any]]) -> bool:
@@ -98,9 +117,7 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="start over where the folder holds a run")
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.epilog = (
-        f"{parser.epilog}\n\nevery option, as section.key=value or in the YAML file:\n{EVERY_OPTION}"
-    )
+    parser.epilog = f"{parser.epilog}\n\n{render_options(SECTIONS)}"
     parser.set_defaults(run=run_tokenize_command)
 
 

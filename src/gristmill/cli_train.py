@@ -1,0 +1,132 @@
+"""The commands that train tokenizers: train and counts. `cli.py` lists them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from gristmill.cli_run import RUN_OPTIONS, gather_options, render_options
+from gristmill.config import InputFormat, TrainConfig
+from gristmill.job import TRAINING_SECTIONS, make_training
+
+if TYPE_CHECKING:
+    from gristmill.run.process import WorkerProcess
+    from gristmill.run.train import TrainResult
+
+OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "--vocab-size": ("learn", "vocab_size", {"type": int, "metavar": "N", "help": "tokens in all"}),
+    "--output": ("learn", "output", {"metavar": "FILE", "help": "the tokenizer.json"}),
+    "--pattern": ("count", "pattern", {"help": "gpt2, gpt4, o200k, llama3, qwen2, none, metaspace, or a regex"}),
+    "--special-tokens": (
+        "learn",
+        "special_tokens",
+        {"metavar": "TEXT,...", "help": "they get the first ids (default: <|endoftext|>)"},
+    ),
+    "--min-frequency": ("learn", "min_frequency", {"type": int, "metavar": "N", "help": "of a merged pair"}),
+    "--max-token-length": ("learn", "max_token_length", {"type": int, "metavar": "N"}),
+    "--initial-alphabet": ("learn", "initial_alphabet", {"choices": ("bytes", "corpus")}),
+    "--tie-break": ("learn", "tie_break", {"choices": ("tokenizers", "bytes")}),
+    "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N alone"}),
+    "--sample": ("count", "sample", {"type": float, "metavar": "SHARE", "help": "of the documents"}),
+    "--from-counts": ("learn", "from_counts", {"metavar": "FILE,...", "help": "inventories counted before"}),
+    "--extend": ("learn", "extend", {"metavar": "FILE", "help": "a tokenizer.json to go on from"}),
+    "--counts": ("count", "folder", {"metavar": "FOLDER", "help": "run folder (default: OUTPUT.run)"}),
+    "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
+    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
+    **RUN_OPTIONS,
+}
+LISTS = {"learn.special_tokens", "learn.from_counts"}
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """Describe `train`."""
+    parser.add_argument(
+        "inputs",
+        nargs="*",
+        metavar="INPUT",
+        help="files, folders, globs or URLs; or section.key=value for any option",
+    )
+    parser.add_argument("-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win")
+    for flag, (_section, _key, how) in OPTIONS.items():
+        names = [flag, "-o"] if flag == "--output" else [flag]
+        parser.add_argument(*names, default=None, dest=flag, **how)
+    parser.add_argument("--force", action="store_true", help="count again")
+    parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.epilog = f"{parser.epilog}\n\n{render_options(TRAINING_SECTIONS)}"
+    parser.set_defaults(run=run_train_command)
+
+
+def run_train_command(arguments: argparse.Namespace) -> int:
+    """Count, learn, write the tokenizer, and say what came of it."""
+    from gristmill.run.process import start_early
+
+    values, overrides = gather_options(arguments, OPTIONS, TRAINING_SECTIONS, LISTS)
+    job = make_training(values, overrides)
+    processes = [] if job.learn.from_counts else start_early(job)
+    try:
+        result = _train(job, processes, arguments)
+    finally:
+        for process in processes:
+            process.end()
+    if arguments.json:
+        print(msgspec.json.encode(result).decode())
+    elif not arguments.quiet:
+        from gristmill.report.training import render_training
+
+        print(render_training(result))
+    return 0
+
+
+def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> TrainResult:
+    # Imported while the workers start.
+    from gristmill.report.view import View
+    from gristmill.run.train import train
+
+    is_shown = not arguments.quiet and not arguments.json
+    with View() if is_shown else nullcontext() as view:
+        return train(
+            job,
+            force=arguments.force,
+            on_progress=view.show if view else None,
+            on_learning=_show_learning if is_shown and sys.stderr.isatty() else None,
+            processes=processes,
+        )
+
+
+def _show_learning(num_tokens: int, wanted: int) -> None:
+    end = "\n" if num_tokens >= wanted else ""
+    print(f"\r\x1b[Klearning: {num_tokens:,} of {wanted:,} tokens", end=end, file=sys.stderr, flush=True)
+
+
+def add_counts(parser: argparse.ArgumentParser) -> None:
+    """Describe `counts`."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="an inventory, or the run folder of a training")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="show so many pieces (default: 20)")
+    parser.add_argument("--merge", metavar="FILE", help="write the sum of all of them as one inventory")
+    parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer pieces out of it")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run_counts_command)
+
+
+def run_counts_command(arguments: argparse.Namespace) -> int:
+    """Show inventories, or add them up."""
+    from gristmill.report.training import describe_counts, render_counts
+    from gristmill.run.folder import INVENTORY
+    from gristmill.train.inventory import Inventory, merge_inventories
+
+    paths = [Path(name) / INVENTORY if Path(name).is_dir() else Path(name) for name in arguments.files]
+    if arguments.merge:
+        merge_inventories(paths, Path(arguments.merge), min_count=arguments.min_count)
+        paths = [Path(arguments.merge)]
+    shown = [describe_counts(Inventory(path), num_top=arguments.top) for path in paths]
+    if arguments.json:
+        print(msgspec.json.encode(shown).decode())
+    else:
+        print("\n\n".join(map(render_counts, shown)))
+    return 0

@@ -1,0 +1,78 @@
+"""What a training did, and what an inventory holds, for people."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gristmill.report.words import duration, of_bytes, of_count
+from gristmill.run.train import TrainResult
+from gristmill.train.figures import ScriptShare, measure_growth, share_by_script, top_pieces
+from gristmill.train.inventory import Inventory, Summary
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """An inventory in figures."""
+
+    path: str
+    summary: Summary
+    num_hapax: int
+    distinct: tuple[tuple[float, float], ...]
+    """Distinct pieces expected in samples of the text: its share, and how many."""
+    scripts: dict[str, ScriptShare]
+    top: list[tuple[str, int]]
+
+
+def describe_counts(inventory: Inventory, *, num_top: int) -> Counts:
+    """The figures of an inventory."""
+    growth = measure_growth(inventory)
+    top = top_pieces(inventory, num_top)
+    return Counts(
+        path=str(inventory.path),
+        summary=inventory.summary,
+        num_hapax=growth.num_hapax,
+        distinct=growth.distinct,
+        scripts=share_by_script(inventory),
+        top=[(piece.decode("utf-8", "backslashreplace"), count) for piece, count in top],
+    )
+
+
+def render_counts(counts: Counts) -> str:
+    """The figures of an inventory on a screen."""
+    summary = counts.summary
+    text_bytes = sum(share.text_bytes for share in counts.scripts.values()) or 1
+    lines = [
+        f"{counts.path}",
+        f"pieces      {summary.num_pieces:,} distinct of {summary.total_count:,}, "
+        f"{of_bytes(summary.total_bytes)} in all, the longest {of_bytes(summary.longest_piece)}",
+        f"once only   {counts.num_hapax:,} ({counts.num_hapax / max(summary.num_pieces, 1):.0%})",
+        "growth      "
+        + ", ".join(f"{share:.3g} of the text: {of_count(number)}" for share, number in counts.distinct),
+        "scripts     "
+        + ", ".join(
+            f"{name} {share.text_bytes / text_bytes:.1%} of bytes, {share.num_pieces:,} pieces"
+            for name, share in sorted(counts.scripts.items(), key=lambda item: -item[1].text_bytes)[:8]
+        ),
+    ]
+    if summary.max_undercount:
+        lines.append(f"error       counts are at most {summary.max_undercount:,} too low")
+    lines += [f"{count:>14,}  {piece!r}" for piece, count in counts.top]
+    return "\n".join(lines)
+
+
+def render_training(result: TrainResult) -> str:
+    """What a training did, on a screen."""
+    facts = {}
+    if result.counted is not None:
+        ledger = result.counted.ledger
+        facts["text"] = f"{ledger.documents_encoded:,} documents, {of_bytes(ledger.bytes_encoded)}"
+        if ledger.documents_dropped:
+            facts["dropped"] = ", ".join(f"{why} {n:,}" for why, n in ledger.documents_dropped.items())
+    facts["pieces"] = f"{result.num_pieces:,} distinct"
+    if result.left_out is not None:
+        facts["left out"] = f"{result.left_out.num_dropped:,} rare pieces, {result.left_out.dropped_count:,} times"
+    facts["tokens"] = f"{result.vocab_size:,}, {result.num_merges:,} of them merges"
+    facts["time"] = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in result.stage_s.items())
+    facts["memory"] = f"{of_bytes(result.peak_memory_bytes)} at most, in the process that learns"
+    facts["counts"] = f"{result.folder} (train again from them: --from-counts)"
+    facts["output"] = result.output
+    return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
