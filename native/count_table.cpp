@@ -37,10 +37,10 @@ uint8_t* CountTable::set_aside(size_t bytes) {
     bool is_large = bytes > chunk_bytes_ / 4;
     if (is_large || static_cast<size_t>(chunk_end_ - chunk_next_) < bytes) {
         size_t size = is_large ? bytes : chunk_bytes_;
-        chunks_.push_back(std::make_unique_for_overwrite<uint8_t[]>(size));
+        chunks_.emplace_back(size);
         arena_bytes_ += size;
-        if (is_large) return chunks_.back().get();
-        chunk_next_ = chunks_.back().get();
+        if (is_large) return chunks_.back().data();
+        chunk_next_ = chunks_.back().data();
         chunk_end_ = chunk_next_ + size;
     }
     return std::exchange(chunk_next_, chunk_next_ + bytes);
@@ -64,8 +64,7 @@ void CountTable::enter(const Slot& slot) {
 }
 
 void CountTable::resize(size_t num_slots) {
-    HugeVector<Slot> old(num_slots);
-    old.swap(slots_);
+    CountSlots old = std::exchange(slots_, CountSlots(num_slots));
     size_ = 0;
     for (const Slot& slot : old) {
         if (slot.key.high != 0) enter(slot);
@@ -73,11 +72,11 @@ void CountTable::resize(size_t num_slots) {
 }
 
 void CountTable::reset(size_t num_slots) {
-    HugeVector<Slot>().swap(slots_);
+    slots_ = CountSlots();
     chunks_.clear();
     chunk_next_ = chunk_end_ = nullptr;
     arena_bytes_ = size_ = 0;
-    slots_ = HugeVector<Slot>(num_slots);
+    slots_ = CountSlots(num_slots);
 }
 
 // The least count such that pieces above it are at most half of all, and so are their bytes in the arena.
@@ -109,8 +108,7 @@ uint64_t CountTable::forgettable() const {
 CountTable::Forgotten CountTable::forget() {
     uint64_t limit = forgettable();
     Forgotten forgotten;
-    HugeVector<Slot> old(slots_.size());
-    old.swap(slots_);
+    CountSlots old = std::exchange(slots_, CountSlots(slots_.size()));
     size_ = 0;
     for (const Slot& slot : old) {
         if (slot.key.high == 0) continue;
@@ -121,7 +119,7 @@ CountTable::Forgotten CountTable::forget() {
             forgotten.largest_count = std::max(forgotten.largest_count, slot.count);
         }
     }
-    HugeVector<Slot>().swap(old);
+    old = CountSlots();
     move_arena();
     return forgotten;
 }
@@ -197,7 +195,7 @@ void sort_slots(CountSlot* begin, CountSlot* end, int shift) {
 }  // namespace
 
 void CountTable::take_sorted(const std::function<void(std::string_view piece, uint64_t count)>& take) {
-    CountSlot* begin = slots_.data();
+    CountSlot* begin = slots_.begin();
     CountSlot* end = begin;
     for (const CountSlot& slot : slots_) {
         if (slot.key.high != 0) *end++ = as_sortable(slot, is_long(slot) ? entry_of(slot) : nullptr);

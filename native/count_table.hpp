@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +19,21 @@ struct CountSlot {
     uint64_t count;
 };
 
+// Slots in memory of their own, empty at first.
+class CountSlots {
+public:
+    CountSlots() = default;
+    explicit CountSlots(size_t size) : pages_(size * sizeof(CountSlot)), size_(size) {}
+    CountSlot& operator[](size_t i) const { return begin()[i]; }
+    CountSlot* begin() const { return reinterpret_cast<CountSlot*>(pages_.data()); }
+    CountSlot* end() const { return begin() + size_; }
+    size_t size() const { return size_; }
+
+private:
+    Pages pages_;
+    size_t size_ = 0;
+};
+
 class CountTable {
 public:
     // The arena grows by chunk_bytes at a time.
@@ -31,7 +45,7 @@ public:
     static size_t slots_for(size_t num_pieces) { return num_pieces + num_pieces / 2 + 1; }
     static size_t pieces_in(size_t num_slots) { return num_slots / 3 * 2; }
     bool has_room(size_t num_pieces) const { return size_ + num_pieces <= pieces_in(slots_.size()); }
-    size_t slot_bytes() const { return slots_.capacity() * sizeof(CountSlot); }
+    size_t slot_bytes() const { return slots_.size() * sizeof(CountSlot); }
     size_t arena_bytes() const { return arena_bytes_; }
     // The most that the arena grows by for long pieces of so many bytes in all.
     size_t arena_growth(size_t num_pieces, size_t num_bytes) const;
@@ -90,10 +104,10 @@ private:
     uint64_t forgettable() const;
     void move_arena();
 
-    HugeVector<Slot> slots_;
+    CountSlots slots_;
     size_t size_ = 0;
     size_t chunk_bytes_, arena_bytes_ = 0;
-    std::vector<std::unique_ptr<uint8_t[]>> chunks_;
+    std::vector<Pages> chunks_;
     uint8_t *chunk_next_ = nullptr, *chunk_end_ = nullptr;
 };
 
