@@ -1,4 +1,4 @@
-// An array that grows in place where the system can move its pages, and is not touched before it is written.
+// An array that grows without a second copy of itself, and is not touched before it is written.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,8 @@
 
 namespace gristmill {
 
-// realloc moves the pages of a large block instead of copying them: growth needs no second copy in memory.
+// On Linux the pages of a large array are moved, not copied. realloc would do that too, but not on huge pages: asking for
+// them splits its mapping, and then it copies.
 template <typename T>
 class GrowingArray {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -20,7 +21,7 @@ public:
     GrowingArray() = default;
     GrowingArray(const GrowingArray&) = delete;
     GrowingArray& operator=(const GrowingArray&) = delete;
-    ~GrowingArray() { std::free(data_); }
+    ~GrowingArray() { free(); }
 
     T* data() { return data_; }
     const T* data() const { return data_; }
@@ -30,35 +31,55 @@ public:
 
     // Room for this many in all.
     void reserve(size_t capacity) {
-        if (capacity > capacity_) set_capacity(capacity);
+        if (capacity > capacity_) grow(capacity);
     }
     // What is new is undefined.
     void resize(size_t size) {
-        if (size > capacity_) set_capacity(std::max(size, capacity_ + capacity_ / 4));
+        if (size > capacity_) grow(std::max(size, capacity_ + capacity_ / 4));
         size_ = size;
     }
     void push(const T& value) {
-        if (size_ == capacity_) set_capacity(std::max<size_t>(64, capacity_ + capacity_ / 2));
+        if (size_ == capacity_) grow(std::max<size_t>(64, capacity_ + capacity_ / 2));
         data_[size_++] = value;
     }
     void clear() { size_ = 0; }
     void free() {
-        std::free(std::exchange(data_, nullptr));
+        release(data_, capacity_ * sizeof(T));
+        data_ = nullptr;
         size_ = capacity_ = 0;
     }
 
 private:
-    void set_capacity(size_t capacity) {
-        void* grown = std::realloc(data_, capacity * sizeof(T));
-        if (!grown) throw std::bad_alloc();
-        data_ = static_cast<T*>(grown);
+    void grow(size_t capacity) {
+        data_ = static_cast<T*>(resized(data_, capacity_ * sizeof(T), capacity * sizeof(T)));
         capacity_ = capacity;
-#if defined(__linux__)
-        auto begin = (reinterpret_cast<uintptr_t>(grown) + kHugePage - 1) / kHugePage * kHugePage;
-        auto end = (reinterpret_cast<uintptr_t>(grown) + capacity * sizeof(T)) / kHugePage * kHugePage;
-        if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
     }
+
+#if defined(__linux__)
+    static constexpr size_t kMapped = 1 << 20;  // bytes from which an array has a mapping of its own
+
+    static void* resized(void* memory, size_t old_size, size_t size) {
+        if (size < kMapped) return checked(std::realloc(memory, size));
+        if (old_size >= kMapped) return checked(mremap(memory, old_size, size, MREMAP_MAYMOVE));
+        void* mapped = checked(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        madvise(mapped, size, MADV_HUGEPAGE);
+        if (old_size) std::copy_n(static_cast<const char*>(memory), old_size, static_cast<char*>(mapped));
+        std::free(memory);
+        return mapped;
+    }
+    static void release(void* memory, size_t size) { size < kMapped ? std::free(memory) : void(munmap(memory, size)); }
+    static void* checked(void* memory) {
+        if (!memory || memory == MAP_FAILED) throw std::bad_alloc();
+        return memory;
+    }
+#else
+    static void* resized(void* memory, size_t, size_t size) {
+        void* grown = std::realloc(memory, size);
+        if (!grown) throw std::bad_alloc();
+        return grown;
+    }
+    static void release(void* memory, size_t) { std::free(memory); }
+#endif
 
     T* data_ = nullptr;
     size_t size_ = 0, capacity_ = 0;

@@ -191,7 +191,6 @@ public:
         }
         if (lists_.size() + need > compact_at_) compact(pairs, floor, need);
         slices_.resize(pairs.size(), {0, 0});
-        lists_.reserve(lists_.size() + need);
         for (size_t merge = 0; merge + 1 < left_.place_ends.size(); ++merge) {
             write_lists(left_, merge);
             write_lists(right_, merge);
@@ -320,7 +319,8 @@ private:
             end += slice.size;
         }
         lists_.resize(end);
-        compact_at_ = room_for(end + need);
+        compact_at_ = std::max(compact_at_, room_for(end + need));
+        lists_.reserve(compact_at_);
     }
 
     GrowingArray<Symbol> records_;
