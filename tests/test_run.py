@@ -8,6 +8,7 @@ import pytest
 
 import gristmill
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
+from gristmill.job import read_job_file
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.sample import train_sample_tokenizer
 from made_runs import make_config, make_corpus, output_bytes, payload_documents, run, write_jsonl
@@ -170,6 +171,44 @@ def test_a_changed_input_is_refused_by_name_and_force_starts_over(tokenizer, tmp
         run(tokenizer, tmp_path / "corpus", tmp_path / "out")
     config = make_config(tokenizer, tmp_path / "corpus", tmp_path / "out")
     assert tokenize(config, force=True).manifest.ledger.documents_read == 12
+
+
+def test_inputs_in_another_order_are_refused(tokenizer, tmp_path):
+    paths = [str(write_jsonl(tmp_path / f"{name}.jsonl", [name])) for name in "ab"]
+    run(tokenizer, paths[0], tmp_path / "out", read__inputs=paths)
+    with pytest.raises(ResumeError, match="another order"):
+        run(tokenizer, paths[0], tmp_path / "out", read__inputs=paths[::-1])
+
+
+def test_a_size_may_be_spelled_otherwise_when_a_run_is_resumed(tokenizer, corpus, tmp_path):
+    sizes = {"read__unit_bytes": "1MB", "read__max_document_bytes": "2MB", "write__shard_bytes": "1GB"}
+    run(tokenizer, corpus[0], tmp_path / "out", **sizes)
+    sizes = {"read__unit_bytes": "1000KB", "read__max_document_bytes": 2_000_000, "write__shard_bytes": 10**9}
+    assert run(tokenizer, corpus[0], tmp_path / "out", **sizes).last is None
+
+
+def test_config_and_plan_have_the_options_the_run_was_resumed_with(tokenizer, corpus, tmp_path):
+    run(tokenizer, corpus[0], tmp_path / "out", run__block_bytes="1MB")
+    run(tokenizer, corpus[0], tmp_path / "out", run__block_bytes="2MB")
+    assert read_plan(tmp_path / "out").config.run.block_bytes == "2MB"
+    assert read_job_file(tmp_path / "out" / "config.yaml")["run"]["block_bytes"] == "2MB"
+
+
+def test_files_that_were_half_written_at_a_kill_are_not_in_the_way(tokenizer, corpus, tmp_path):
+    (tmp_path / "out").mkdir()
+    for name in (".config.yaml.x1y2z3", ".plan.json.a1b2c3", ".quarantine.jsonl.12-0123abcd.tmp"):
+        (tmp_path / "out" / name).write_bytes(b"{")
+    run(tokenizer, corpus[0], tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").glob(".*")] == [".lock"]
+
+
+def test_force_refuses_what_it_cannot_remove(tokenizer, corpus, tmp_path):
+    run(tokenizer, corpus[0], tmp_path / "out")
+    (tmp_path / "out" / "units").rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / "units").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"units: cannot be written"):
+        tokenize(make_config(tokenizer, corpus[0], tmp_path / "out"), force=True)
+    assert list((tmp_path / "elsewhere").iterdir())
 
 
 def test_another_tokenizer_is_refused(tokenizer, corpus, tmp_path):

@@ -156,8 +156,8 @@ def reported(path: Path) -> Iterator[None]:
     except OSError as error:
         remedy = REMEDIES.get(error.errno or 0, "see to that")
         raise RunError(
-            f"{path}: cannot be written ({error.strerror}); {remedy}, then run the same command again: "
-            "it goes on where it stopped"
+            f"{path}: cannot be written ({error.strerror or error}); {remedy}, then run the same command "
+            "again: it goes on where it stopped"
         ) from error
 
 

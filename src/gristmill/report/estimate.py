@@ -22,7 +22,7 @@ from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.messages import Load
 from gristmill.run.settle import (
     TokenizerFacts,
-    differences,
+    explain_changes,
     facts_of,
     identity_of,
     settle_layout,
@@ -233,10 +233,10 @@ def _other_run(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, .
     before = read_plan(folder)
     if before is None:
         return []
-    changes = differences(before.identity, identity_of(config, layout, files))
+    changes = explain_changes(before.identity, identity_of(config, layout, files))
     if not changes:
         return []
-    return [f"{folder}: holds a run of another job ({'; '.join(changes[:3])}); use --force or another folder"]
+    return [f"{folder}: holds a run of another job: {changes}; use --force or another folder"]
 
 
 def _same_run(config: TokenizeConfig, problems: list[str]) -> list[str]:

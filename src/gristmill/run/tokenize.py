@@ -36,7 +36,7 @@ from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress, Snapshot
-from gristmill.run.settle import differences, identity_of, settle_layout, settle_sizes
+from gristmill.run.settle import explain_changes, identity_of, settle_layout, settle_sizes
 from gristmill.run.work import Work
 
 BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
@@ -103,31 +103,25 @@ def _plan_or_resume(
     if before is None:
         check_unused(folder)
     files, units = inputs
-    identity = identity_of(config, layout, files)
-    if before is not None:
-        changes = differences(before.identity, identity)
-        if changes:
-            more = f", and {len(changes) - 5} more" if len(changes) > 5 else ""
-            raise ResumeError(
-                f"{folder}: holds a run of another job: {'; '.join(changes[:5])}{more}; "
-                "use --force to start over, or another folder"
-            )
-        prepare_folder(folder, layout.formats)
-        plan = msgspec.structs.replace(before, config=config)  # what changes no output may change
-        if plan != before:
-            write_json(folder / PLAN, plan)
-        return plan
     plan = Plan(
         version=1,
-        identity=identity,
+        identity=identity_of(config, layout, files),
         config=config,
         layout=layout,
         files=files,
         units=units,
         max_document_bytes=budget.blocks.max_document_bytes,
     )
-    write_json(folder / PLAN, plan)
-    write_whole(folder / CONFIG, _as_yaml(config))
+    if before is not None:
+        if changes := explain_changes(before.identity, plan.identity):
+            raise ResumeError(
+                f"{folder}: holds a run of another job: {changes}; use --force to start over, "
+                "or another folder"
+            )
+        plan = msgspec.structs.replace(before, config=config)  # what changes no output may change
+    if plan != before:
+        write_whole(folder / CONFIG, _as_yaml(config))
+        write_json(folder / PLAN, plan)
     prepare_folder(folder, layout.formats)
     return plan
 
