@@ -19,7 +19,6 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
-from gristmill.errors import ConfigError
 from gristmill.job import SECTIONS, make_job, parse_override, read_job_file
 
 if TYPE_CHECKING:
@@ -154,9 +153,3 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
     estimate = estimate_run(job_of(arguments, output="."), force=arguments.force)
     print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
     return 1 if estimate.problems else 0
-
-
-def require(condition: bool, message: str) -> None:
-    """Refuse arguments that do not go together."""
-    if not condition:
-        raise ConfigError(message)

@@ -1,6 +1,6 @@
 """Files of a shard while they are written: hidden names beside the final ones, hashed on the way.
 
-A draft becomes a file by one rename; what a killed process leaves is found by its name.
+A draft becomes a file by one rename; what a killed process leaves is hidden.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from typing import Any
 from gristmill.errors import RunError
 from gristmill.records import FileRecord
 
-LEFTOVER = re.compile(r"\.shard-(?P<shard>[\w-]+)\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
 COPY_BYTES = 1 << 20
 NO_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 REMEDIES = {
@@ -135,17 +133,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def remove_leftovers(folder: Path, *, unit: str | None = None) -> int:
-    """Delete what killed attempts, at one unit or at any, left in a run folder; returns how many files."""
-    found = 0
-    for path in folder.glob("*/.shard-*.tmp"):
-        match = LEFTOVER.fullmatch(path.name)
-        if match and (unit is None or match["shard"].rpartition("-")[0] == unit):
-            path.unlink(missing_ok=True)
-            found += 1
-    return found
 
 
 @contextmanager

@@ -122,7 +122,6 @@ def _read(job: Job, unit: Unit, index: int, output: UnitOutput) -> Iterator[Docu
     part = unit.slices[index]
     file = job.plan.files[part.file]
     num_records = 0
-    position: int | None = None
     try:
         if describe_file(file.path) != (file.num_bytes, file.version):
             raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")
@@ -139,7 +138,7 @@ def _read(job: Job, unit: Unit, index: int, output: UnitOutput) -> Iterator[Docu
             file=file.path,
             slice=index,
             record=num_records,
-            offset=position,
+            offset=None,
             reason=error.reason,
             detail=error.detail,
             excerpt="",

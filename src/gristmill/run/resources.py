@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 from pathlib import Path
 
 PAGE_BYTES = resource.getpagesize()
@@ -35,12 +34,6 @@ def resident_bytes(pid: int | None = None) -> int:
         return int(fields[1]) * PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def peak_resident_bytes() -> int:
-    """The most memory this process has held."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _core_of(cpu: int) -> tuple[str, str] | int:
