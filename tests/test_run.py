@@ -256,6 +256,18 @@ def test_too_many_bad_documents_stop_the_run(tokenizer, tmp_path):
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.6)
 
 
+def test_quarantine_is_in_the_order_of_records_for_any_block_size(tokenizer, tmp_path):
+    lines = [json.dumps({"text": f"{number} <|endoftext|>"}) if number % 2 else "{bad" for number in range(40)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "good"})]))
+    entries = []
+    for block_bytes in (100, 100_000):
+        options = {"encode__special_tokens": "error", "run__block_bytes": block_bytes}
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / f"{block_bytes}", **options)
+        entries.append((tmp_path / f"{block_bytes}" / "quarantine.jsonl").read_text())
+    assert entries[0] == entries[1]
+    assert [json.loads(line)["record"] for line in entries[0].splitlines()] == list(range(40))
+
+
 def test_ten_thousand_tiny_files_are_read(tokenizer, tmp_path):
     (tmp_path / "tiny").mkdir()
     for number in range(10_000):

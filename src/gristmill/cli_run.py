@@ -67,8 +67,8 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, default=None, dest=flag, **how)
 
 
-def job_of(arguments: argparse.Namespace, **defaults: str) -> TokenizeConfig:
-    """The job that the arguments describe."""
+def job_of(arguments: argparse.Namespace, *, default_output: str = "") -> TokenizeConfig:
+    """The job that the arguments describe, with the default where they name no output folder."""
     values = read_job_file(arguments.config) if arguments.config else {}
     is_override = re.compile(rf"({'|'.join(SECTIONS)})\.\w+=").match
     overrides = [parse_override(text) for text in arguments.inputs if is_override(text)]
@@ -81,7 +81,7 @@ def job_of(arguments: argparse.Namespace, **defaults: str) -> TokenizeConfig:
     flags += [("read", "inputs", inputs)] if inputs else []
     flags += [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
     flags += [("write", "output", arguments.output)] if arguments.output else []
-    flags += [("write", "output", value) for value in defaults.values() if not _has_output(values, flags)]
+    flags += [] if _has_output(values, flags) else [("write", "output", default_output)]
     return make_job(values, [*flags, *overrides])
 
 
@@ -150,6 +150,6 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
     from gristmill.report.estimate import estimate_run
     from gristmill.report.estimate_text import render_estimate
 
-    estimate = estimate_run(job_of(arguments, output="."), force=arguments.force)
+    estimate = estimate_run(job_of(arguments, default_output="."), force=arguments.force)
     print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
     return 1 if estimate.problems else 0
