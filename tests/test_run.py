@@ -2,14 +2,21 @@
 
 import json
 import shutil
+from contextlib import closing
 
 import pyarrow.parquet as pq
 import pytest
 
 import gristmill
+from gristmill.config import RunConfig
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
 from gristmill.job import read_job_file
+from gristmill.plan import Unit, UnitPlan
+from gristmill.records import Ledger, UnitRecord
 from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.outcome import Outcome
+from gristmill.run.progress import Progress
+from gristmill.run.work import Work
 from gristmill.sample import train_sample_tokenizer
 from made_runs import make_config, make_corpus, output_bytes, payload_documents, run, write_jsonl
 
@@ -209,6 +216,26 @@ def test_force_refuses_what_it_cannot_remove(tokenizer, corpus, tmp_path):
     with pytest.raises(RunError, match=r"units: cannot be written"):
         tokenize(make_config(tokenizer, corpus[0], tmp_path / "out"), force=True)
     assert list((tmp_path / "elsewhere").iterdir())
+
+
+class ThreeUnits:
+    """A backend whose last unit fails before the others are done, each of one row."""
+
+    def run(self, tasks, progress):
+        for task in reversed(tasks):
+            empty = {"slice_records": (), "shards": (), "sidecars": (), "stage_s": {}}
+            made = UnitRecord(unit=task.unit, ledger=Ledger(rows=1), **empty)
+            yield Outcome(task, None, "broken") if task.unit == 2 else Outcome(task, made, None)
+
+
+@pytest.mark.parametrize(("max_rows", "failed"), [(1, {}), (5, {2: "broken"})])
+def test_a_unit_that_fails_past_the_limit_is_no_failure(tmp_path, max_rows, failed):
+    units = tuple(Unit(index=index, slices=()) for index in range(3))
+    plan = UnitPlan(version=1, identity={}, files=(), units=units, max_document_bytes=1)
+    with closing(Progress(plan, {}, tmp_path / "events.jsonl", None)) as progress:
+        work = Work(plan, RunConfig(max_rows=max_rows), ThreeUnits(), progress, {})
+        work.do_units([0, 1, 2])
+    assert work.failed == failed
 
 
 def test_another_tokenizer_is_refused(tokenizer, corpus, tmp_path):
