@@ -1,4 +1,4 @@
-"""Counting as a run: the same inventory whatever the workers, limits, samples and weights, kills, bad input."""
+"""Counting as a run: the same inventory whatever the workers; limits, samples and weights."""
 
 import pytest
 

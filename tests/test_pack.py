@@ -12,10 +12,10 @@ from gristmill.config import PackConfig
 from gristmill.errors import ConfigError
 from gristmill.pack import PACKERS, best_fit, columns, make_packer
 from gristmill.pack.rows import (
+    Rows,
     Segments,
     empty_rows,
     empty_segments,
-    join_rows,
     join_segments,
     offsets_of,
     slice_rows,
@@ -73,6 +73,17 @@ def plain_slow(rows, length):
         pieces = [(piece.document, piece.start, piece.ids) for piece in row.pieces]
         out.append((pieces, row.num_repeated, ids + [PAD] * (length - len(ids))))
     return out
+
+
+def join_rows(parts):
+    return Rows(
+        ids=np.concatenate([part.ids for part in parts]),
+        row_offsets=offsets_of(np.concatenate([np.diff(part.row_offsets) for part in parts])),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        documents=np.concatenate([part.documents for part in parts]),
+        starts=np.concatenate([part.starts for part in parts]),
+        repeated=np.concatenate([part.repeated for part in parts]),
+    )
 
 
 def pack(config, pieces, *, is_last, dtype=np.uint16, num_at_a_time=None):
@@ -326,24 +337,3 @@ def test_columns_are_those_of_the_slow_twins(job, mask_first_token, dtype):
     assert [flat[begin:end].tolist() for begin, end in pairwise(offsets)] == slow_cu_seqlens(slow)
     dtypes = (columns.attention_mask(rows).dtype, columns.position_ids(rows).dtype, flat.dtype)
     assert dtypes == (np.int8, np.int32, np.int32)
-
-
-@settings(max_examples=100, deadline=None)
-@given(jobs())
-def test_cu_seqlens_tell_a_reader_the_other_columns(job):
-    config, pieces = job
-    rows, _ = pack(config, pieces, is_last=True)
-    read = columns.rows_of_cu_seqlens(rows.ids, *columns.cu_seqlens(rows))
-    assert read.row_offsets.tolist() == rows.row_offsets.tolist()
-    assert read.lengths.tolist() == rows.lengths.tolist()
-    expected = columns.labels(rows, mask_first_token=False)
-    assert np.array_equal(columns.labels(read, mask_first_token=False), expected)
-    assert np.array_equal(columns.attention_mask(read), columns.attention_mask(rows))
-    assert np.array_equal(columns.position_ids(read), columns.position_ids(rows))
-
-
-def test_first_tokens_that_cu_seqlens_do_not_tell_are_refused():
-    rows, _ = pack(PackConfig(mode="concat", sequence_length=4), documents([6]), is_last=True)
-    read = columns.rows_of_cu_seqlens(rows.ids, *columns.cu_seqlens(rows))
-    with pytest.raises(ConfigError, match="cu_seqlens does not tell"):
-        columns.labels(read, mask_first_token=True)

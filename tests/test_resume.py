@@ -191,6 +191,14 @@ def test_a_worker_that_outgrows_the_memory_is_ended(tokenizer, tmp_path, monkeyp
     assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "whole")
 
 
+def test_modules_in_the_working_directory_are_not_imported(tokenizer, tmp_path, monkeypatch):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    (tmp_path / "corpus" / "secrets.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path / "corpus")
+    options = {"run__backend": "local", "run__workers": 1}
+    assert not run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options).failed
+
+
 def test_config_of_a_run_is_the_job_again(tokenizer, tmp_path):
     make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
     run(tokenizer, tmp_path / "corpus", tmp_path / "out")

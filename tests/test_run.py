@@ -2,13 +2,21 @@
 
 import json
 import shutil
+from contextlib import closing
 
 import pyarrow.parquet as pq
 import pytest
 
 import gristmill
+from gristmill.config import RunConfig
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
+from gristmill.job import read_job_file
+from gristmill.plan import Unit, UnitPlan
+from gristmill.records import Ledger, UnitRecord
 from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.outcome import Outcome
+from gristmill.run.progress import Progress
+from gristmill.run.work import Work
 from gristmill.sample import train_sample_tokenizer
 from made_runs import make_config, make_corpus, output_bytes, payload_documents, run, write_jsonl
 
@@ -172,6 +180,64 @@ def test_a_changed_input_is_refused_by_name_and_force_starts_over(tokenizer, tmp
     assert tokenize(config, force=True).manifest.ledger.documents_read == 12
 
 
+def test_inputs_in_another_order_are_refused(tokenizer, tmp_path):
+    paths = [str(write_jsonl(tmp_path / f"{name}.jsonl", [name])) for name in "ab"]
+    run(tokenizer, paths[0], tmp_path / "out", read__inputs=paths)
+    with pytest.raises(ResumeError, match="another order"):
+        run(tokenizer, paths[0], tmp_path / "out", read__inputs=paths[::-1])
+
+
+def test_a_size_may_be_spelled_otherwise_when_a_run_is_resumed(tokenizer, corpus, tmp_path):
+    sizes = {"read__unit_bytes": "1MB", "read__max_document_bytes": "2MB", "write__shard_bytes": "1GB"}
+    run(tokenizer, corpus[0], tmp_path / "out", **sizes)
+    sizes = {"read__unit_bytes": "1000KB", "read__max_document_bytes": 2_000_000, "write__shard_bytes": 10**9}
+    assert run(tokenizer, corpus[0], tmp_path / "out", **sizes).last is None
+
+
+def test_config_and_plan_have_the_options_the_run_was_resumed_with(tokenizer, corpus, tmp_path):
+    run(tokenizer, corpus[0], tmp_path / "out", run__block_bytes="1MB")
+    run(tokenizer, corpus[0], tmp_path / "out", run__block_bytes="2MB")
+    assert read_plan(tmp_path / "out").config.run.block_bytes == "2MB"
+    assert read_job_file(tmp_path / "out" / "config.yaml")["run"]["block_bytes"] == "2MB"
+
+
+def test_files_that_were_half_written_at_a_kill_are_not_in_the_way(tokenizer, corpus, tmp_path):
+    (tmp_path / "out").mkdir()
+    for name in (".config.yaml.x1y2z3", ".plan.json.a1b2c3", ".quarantine.jsonl.12-0123abcd.tmp"):
+        (tmp_path / "out" / name).write_bytes(b"{")
+    run(tokenizer, corpus[0], tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").glob(".*")] == [".lock"]
+
+
+def test_force_refuses_what_it_cannot_remove(tokenizer, corpus, tmp_path):
+    run(tokenizer, corpus[0], tmp_path / "out")
+    (tmp_path / "out" / "units").rename(tmp_path / "elsewhere")
+    (tmp_path / "out" / "units").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match=r"units: cannot be written"):
+        tokenize(make_config(tokenizer, corpus[0], tmp_path / "out"), force=True)
+    assert list((tmp_path / "elsewhere").iterdir())
+
+
+class ThreeUnits:
+    """A backend whose last unit fails before the others are done, each of one row."""
+
+    def run(self, tasks, progress):
+        for task in reversed(tasks):
+            empty = {"slice_records": (), "shards": (), "sidecars": (), "stage_s": {}}
+            made = UnitRecord(unit=task.unit, ledger=Ledger(rows=1), **empty)
+            yield Outcome(task, None, "broken") if task.unit == 2 else Outcome(task, made, None)
+
+
+@pytest.mark.parametrize(("max_rows", "failed"), [(1, {}), (5, {2: "broken"})])
+def test_a_unit_that_fails_past_the_limit_is_no_failure(tmp_path, max_rows, failed):
+    units = tuple(Unit(index=index, slices=()) for index in range(3))
+    plan = UnitPlan(version=1, identity={}, files=(), units=units, max_document_bytes=1)
+    with closing(Progress(plan, {}, tmp_path / "events.jsonl", None)) as progress:
+        work = Work(plan, RunConfig(max_rows=max_rows), ThreeUnits(), progress, {})
+        work.do_units([0, 1, 2])
+    assert work.failed == failed
+
+
 def test_another_tokenizer_is_refused(tokenizer, corpus, tmp_path):
     folder, _ = corpus
     (tmp_path / "other").mkdir()
@@ -215,6 +281,18 @@ def test_too_many_bad_documents_stop_the_run(tokenizer, tmp_path):
     with pytest.raises(RunError, match="bad_json 30"):
         run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.1)
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.6)
+
+
+def test_quarantine_is_in_the_order_of_records_for_any_block_size(tokenizer, tmp_path):
+    lines = ["{bad", json.dumps({"text": "one <|endoftext|>"})] * 20
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "good"})]))
+    entries = []
+    for block_bytes in (100, 100_000):
+        options = {"encode__special_tokens": "error", "run__block_bytes": block_bytes}
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / f"{block_bytes}", **options)
+        entries.append((tmp_path / f"{block_bytes}" / "quarantine.jsonl").read_text())
+    assert entries[0] == entries[1]
+    assert [json.loads(line)["record"] for line in entries[0].splitlines()] == list(range(40))
 
 
 def test_ten_thousand_tiny_files_are_read(tokenizer, tmp_path):

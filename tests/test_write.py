@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from gristmill import drafts
 from gristmill.config import WriteConfig
-from gristmill.drafts import remove_leftovers
 from gristmill.errors import RunError
 from gristmill.formats import check_shard, read_shard, tables
 from gristmill.pack.rows import slice_rows
@@ -139,16 +138,6 @@ def test_an_abandoned_unit_leaves_nothing(tmp_path, is_finished):
     writer.abandon()
     writer.abandon()
     assert files_of(tmp_path) == {}
-
-
-def test_leftovers_of_killed_attempts_are_removed_and_nothing_else(tmp_path):
-    open_writer(tmp_path).finish()
-    kept = ["megatron/shard-00007-000.bin", "megatron/.shard-notes.tmp", "megatron/.other-1-000.bin.1-0a.tmp"]
-    for name in kept:
-        (tmp_path / name).write_bytes(b"")
-    assert remove_leftovers(tmp_path, unit="00008") == 0
-    assert remove_leftovers(tmp_path, unit="00007") > 5
-    assert sorted(files_of(tmp_path)) == sorted(kept)
 
 
 def test_a_second_attempt_replaces_what_the_first_committed(tmp_path):

@@ -19,7 +19,6 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
-from gristmill.errors import ConfigError
 from gristmill.job import SECTIONS, Sections, make_job, parse_override, read_job_file
 
 if TYPE_CHECKING:
@@ -72,13 +71,13 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, default=None, dest=flag, **how)
 
 
-def job_of(arguments: argparse.Namespace, **defaults: str) -> TokenizeConfig:
-    """The job that the arguments describe."""
+def job_of(arguments: argparse.Namespace, *, default_output: str = "") -> TokenizeConfig:
+    """The job that the arguments describe, with the default where they name no output folder."""
     values, flags = gather_options(arguments, OPTIONS, SECTIONS, {"write.format"})
     given = [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
     given += [("write", "output", arguments.output)] if arguments.output else []
     flags = [*given, *flags]
-    flags += [("write", "output", value) for value in defaults.values() if not _has_output(values, flags)]
+    flags += [] if _has_output(values, flags) else [("write", "output", default_output)]
     return make_job(values, flags)
 
 
@@ -168,12 +167,6 @@ def run_plan_command(arguments: argparse.Namespace) -> int:
     from gristmill.report.estimate import estimate_run
     from gristmill.report.estimate_text import render_estimate
 
-    estimate = estimate_run(job_of(arguments, output="."), force=arguments.force)
+    estimate = estimate_run(job_of(arguments, default_output="."), force=arguments.force)
     print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
     return 1 if estimate.problems else 0
-
-
-def require(condition: bool, message: str) -> None:
-    """Refuse arguments that do not go together."""
-    if not condition:
-        raise ConfigError(message)

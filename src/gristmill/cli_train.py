@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--vocab-size": ("learn", "vocab_size", {"type": int, "metavar": "N", "help": "tokens in all"}),
     "--output": ("learn", "output", {"metavar": "FILE", "help": "the tokenizer.json"}),
-    "--pattern": ("count", "pattern", {"help": "gpt2, gpt4, o200k, llama3, qwen2, none, metaspace, or a regex"}),
+    "--pattern": ("count", "pattern", {"help": "gpt2, gpt4, o200k, llama3, qwen2, none, or a regex"}),
     "--special-tokens": (
         "learn",
         "special_tokens",
@@ -31,7 +31,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--max-token-length": ("learn", "max_token_length", {"type": int, "metavar": "N"}),
     "--initial-alphabet": ("learn", "initial_alphabet", {"choices": ("bytes", "corpus")}),
     "--tie-break": ("learn", "tie_break", {"choices": ("tokenizers", "bytes")}),
-    "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N alone"}),
+    "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N"}),
     "--sample": ("count", "sample", {"type": float, "metavar": "SHARE", "help": "of the documents"}),
     "--from-counts": ("learn", "from_counts", {"metavar": "FILE,...", "help": "inventories counted before"}),
     "--extend": ("learn", "extend", {"metavar": "FILE", "help": "a tokenizer.json to go on from"}),
@@ -51,7 +51,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         metavar="INPUT",
         help="files, folders, globs or URLs; or section.key=value for any option",
     )
-    parser.add_argument("-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win")
+    parser.add_argument("-c", "--config", metavar="FILE", help="the job as YAML; what stands beside it wins")
     for flag, (_section, _key, how) in OPTIONS.items():
         names = [flag, "-o"] if flag == "--output" else [flag]
         parser.add_argument(*names, default=None, dest=flag, **how)
@@ -106,7 +106,7 @@ def _show_learning(num_tokens: int, wanted: int) -> None:
 
 def add_counts(parser: argparse.ArgumentParser) -> None:
     """Describe `counts`."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="an inventory, or the run folder of a training")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="inventory, or run folder of a training")
     parser.add_argument("--top", type=int, default=20, metavar="N", help="show so many pieces (default: 20)")
     parser.add_argument("--merge", metavar="FILE", help="write the sum of all of them as one inventory")
     parser.add_argument("--min-count", type=int, default=1, metavar="N", help="leave rarer pieces out of it")

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from gristmill.batch import DocumentBatch
 from gristmill.config import CountConfig
-from gristmill.encode import keep_documents
+from gristmill.engines import Bytes, Offsets
 from gristmill.files import write_whole
 from gristmill.ledger import check_balance
 from gristmill.pipeline import Block, Limit, OnBlock
 from gristmill.plan import CountPlan, Unit
 from gristmill.read import Blocks, Slice
+from gristmill.read.documents import keep_documents
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Sidecars
 from gristmill.stopwatch import Stopwatch
@@ -87,14 +88,14 @@ class _UnitCount:
         """Count every document that the job takes."""
         for index, path, documents in self._watch.each("read", self._input.batches(self._unit)):
             self._input.take_bad(documents, path, slice_index=index)
-            taken = self._take(documents, self._unit.slices[index])
+            text, offsets = self._take(documents, self._unit.slices[index])
             weight = weight_of(path, self._job.plan.config.count)
             with self._watch("count"):
                 if weight:
-                    self._counter.add(taken.text, taken.offsets, weight=weight)
-            self._num_documents += len(taken)
-            self._num_bytes += len(taken.text)
-            on_block(Block(documents.num_bytes, len(taken), len(documents.bad), 0))
+                    self._counter.add(text, offsets, weight=weight)
+            self._num_documents += len(offsets) - 1
+            self._num_bytes += int(offsets[-1])
+            on_block(Block(documents.num_bytes, len(offsets) - 1, len(documents.bad), 0))
 
     def commit(self) -> UnitRecord:
         """Write the inventory, then the record that says the unit is done."""
@@ -118,19 +119,19 @@ class _UnitCount:
         write_whole(self._job.folder / f"{stem}.json", msgspec.json.encode(record))
         return record
 
-    def _take(self, documents: DocumentBatch, part: Slice) -> DocumentBatch:
+    def _take(self, documents: DocumentBatch, part: Slice) -> tuple[Bytes, Offsets]:
         """The documents that are sampled, as many as the limit leaves."""
-        kept = documents
+        text, offsets = documents.text, documents.offsets
         config = self._job.plan.config.count
         if config.sample < 1:
-            kept = keep_documents(documents, is_sampled(documents, part, config))
-            self._num_left_out += len(documents) - len(kept)
+            text, offsets = keep_documents(text, offsets, is_sampled(documents, part, config))
+            self._num_left_out += len(documents) - (len(offsets) - 1)
         if self._documents_left is not None:
-            allowed = min(len(kept), self._documents_left)
+            allowed = min(len(offsets) - 1, self._documents_left)
             self._documents_left -= allowed
-            self._num_limited += len(kept) - allowed
-            kept = kept.head(allowed)
-        return kept
+            self._num_limited += len(offsets) - 1 - allowed
+            offsets = offsets[: allowed + 1]
+        return text, offsets
 
     def _ledger(self) -> Ledger:
         dropped = self._input.documents_dropped.copy()

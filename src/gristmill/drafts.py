@@ -1,6 +1,6 @@
 """Files of a shard while they are written: hidden names beside the final ones, hashed on the way.
 
-A draft becomes a file by one rename; what a killed process leaves is found by its name.
+A draft becomes a file by one rename; what a killed process leaves is hidden.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from typing import Any
 from gristmill.errors import RunError
 from gristmill.records import FileRecord
 
-LEFTOVER = re.compile(r"\.shard-(?P<shard>[\w-]+)\.[\w.]+\.\d+-[0-9a-f]{8}\.tmp")
 COPY_BYTES = 1 << 20
 NO_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 REMEDIES = {
@@ -137,17 +135,6 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def remove_leftovers(folder: Path, *, unit: str | None = None) -> int:
-    """Delete what killed attempts, at one unit or at any, left in a run folder; returns how many files."""
-    found = 0
-    for path in folder.glob("*/.shard-*.tmp"):
-        match = LEFTOVER.fullmatch(path.name)
-        if match and (unit is None or match["shard"].rpartition("-")[0] == unit):
-            path.unlink(missing_ok=True)
-            found += 1
-    return found
-
-
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
     """What the system refuses becomes an error that names the file and what to do."""
@@ -156,8 +143,8 @@ def reported(path: Path) -> Iterator[None]:
     except OSError as error:
         remedy = REMEDIES.get(error.errno or 0, "see to that")
         raise RunError(
-            f"{path}: cannot be written ({error.strerror}); {remedy}, then run the same command again: "
-            "it goes on where it stopped"
+            f"{path}: cannot be written ({error.strerror or error}); {remedy}, then run the same command "
+            "again: it goes on where it stopped"
         ) from error
 
 

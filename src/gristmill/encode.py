@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-
 from gristmill import _native
-from gristmill.batch import BadDocument, DocumentBatch, TokenBatch
+from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import SpecialTokenPolicy
 from gristmill.errors import InputError
 from gristmill.layout import Layout
+from gristmill.read.documents import set_apart
 from gristmill.tokenizer import Tokenizer
-
-EXCERPT_CHARS = 100
 
 
 def encode_documents(
@@ -46,41 +40,14 @@ def _drop_refused(
 ) -> DocumentBatch:
     """Ask of each document alone: slow, and rare."""
     reason = "special_text" if special_tokens == "error" else "refused"
-    kept, bad = np.ones(len(documents), dtype=bool), []
+    faults = {}
     for i in range(len(documents)):
         text = documents.text[documents.offsets[i] : documents.offsets[i + 1]].tobytes()
         try:
             tokenizer.encode(text, special_tokens=special_tokens)
         except InputError as error:
-            kept[i] = False
-            detail = str(error).removeprefix("document 0: ")
-            excerpt = text.decode()[:EXCERPT_CHARS]
-            place = int(documents.records[i]), int(documents.positions[i])
-            bad.append(BadDocument(*place, reason, detail, excerpt))
-    return keep_documents(documents, kept, bad=(*documents.bad, *bad))
-
-
-def keep_documents(
-    documents: DocumentBatch, kept: Any, *, bad: tuple[BadDocument, ...] | None = None
-) -> DocumentBatch:
-    """The documents for which `kept` is true."""
-    text, offsets = _keep(documents.text, documents.offsets, kept)
-    return replace(
-        documents,
-        text=text,
-        offsets=offsets,
-        records=documents.records[kept],
-        positions=documents.positions[kept],
-        names=None if documents.names is None else _keep(*documents.names, kept),
-        bad=documents.bad if bad is None else bad,
-    )
-
-
-def _keep(flat: Any, offsets: Any, kept: Any) -> tuple[Any, Any]:
-    lengths = np.diff(offsets)
-    new_offsets = np.zeros(int(kept.sum()) + 1, dtype=np.int64)
-    np.cumsum(lengths[kept], out=new_offsets[1:])
-    return flat[np.repeat(kept, lengths)], new_offsets
+            faults[i] = reason, str(error).removeprefix("document 0: ")
+    return set_apart(documents, faults)
 
 
 def _or_none(id_: int | None) -> int:

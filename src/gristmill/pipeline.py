@@ -45,11 +45,9 @@ class Job:
 
     def with_blocks(self, block_bytes: int | None) -> Job:
         """The same job in smaller blocks, where a size is given."""
-        return (
-            self
-            if block_bytes is None
-            else replace(self, blocks=self.blocks._replace(block_bytes=block_bytes))
-        )
+        if block_bytes is None:
+            return self
+        return replace(self, blocks=self.blocks._replace(block_bytes=block_bytes))
 
 
 MAX_ROWS_BYTES = 16 << 20

@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engines import Offsets
-from gristmill.errors import ConfigError
-from gristmill.pack.rows import RowIds, Rows, offsets_of
+from gristmill.pack.rows import Rows, offsets_of
 
 IGNORED = -100
 """The label of a token that is not learned from."""
-UNKNOWN = -1
-"""Document or start of a segment of which only the length is known."""
 
 
 def labels(rows: Rows, *, mask_first_token: bool) -> NDArray[Any]:
@@ -24,11 +21,6 @@ def labels(rows: Rows, *, mask_first_token: bool) -> NDArray[Any]:
     padded = np.flatnonzero(_row_tokens(rows) < rows.ids.shape[1])
     out[padded] = np.where(_is_token(rows, padded), out[padded], IGNORED)
     if mask_first_token:
-        if np.any(rows.starts == UNKNOWN):
-            raise ConfigError(
-                "pack.mask_first_token needs to know where documents start, and cu_seqlens does not tell; "
-                "store the column labels"
-            )
         row_of, begins = _segment_places(rows)
         out[row_of[rows.starts == 0], begins[rows.starts == 0]] = IGNORED
     return out
@@ -56,22 +48,6 @@ def cu_seqlens(rows: Rows) -> tuple[NDArray[np.int32], Offsets]:
     flat = np.zeros(offsets[-1], np.int32)
     flat[np.arange(len(row_of)) + row_of + 1] = begins + rows.lengths
     return flat, offsets
-
-
-def rows_of_cu_seqlens(ids: RowIds, flat: NDArray[Any], offsets: Offsets) -> Rows:
-    """Rows as a reader finds them: ids of shape (rows, sequence_length) and what `cu_seqlens` gave; which
-    documents the segments are of is UNKNOWN."""
-    is_inner = np.ones(len(flat), bool)
-    is_inner[offsets[:-1]] = False
-    lengths = np.diff(flat, prepend=0)[is_inner].astype(np.int64)
-    return Rows(
-        ids=ids,
-        row_offsets=offsets - np.arange(len(ids) + 1),
-        lengths=lengths,
-        documents=np.full(len(lengths), UNKNOWN, np.int64),
-        starts=np.full(len(lengths), UNKNOWN, np.int64),
-        repeated=np.zeros(len(ids), np.int64),
-    )
 
 
 def _row_tokens(rows: Rows) -> Offsets:

@@ -104,20 +104,6 @@ def take_rows(rows: Rows, n: int) -> Rows:
     return slice_rows(rows, 0, n)
 
 
-def join_rows(parts: Sequence[Rows]) -> Rows:
-    """All rows of the parts (at least one), in order."""
-    if len(parts) == 1:
-        return parts[0]
-    return Rows(
-        ids=np.concatenate([part.ids for part in parts]),
-        row_offsets=offsets_of(np.concatenate([np.diff(part.row_offsets) for part in parts])),
-        lengths=np.concatenate([part.lengths for part in parts]),
-        documents=np.concatenate([part.documents for part in parts]),
-        starts=np.concatenate([part.starts for part in parts]),
-        repeated=np.concatenate([part.repeated for part in parts]),
-    )
-
-
 def join_segments(parts: Sequence[Segments]) -> Segments:
     """All segments of the parts (at least one), in order; ids are copied only where parts must be joined."""
     held = [part for part in parts if len(part)] or [parts[0]]

@@ -61,9 +61,7 @@ def check_documents(batch: DocumentBatch, blocks: Blocks) -> DocumentBatch:
             faults.setdefault(document, ("bad_utf8", f"byte {offset} of the id is not UTF-8"))
     for document in np.flatnonzero(lengths == 0).tolist():
         faults[document] = ("empty", "the text is empty")
-    keep = np.ones(len(batch), np.bool_)
-    keep[list(faults)] = False
-    return _set_apart(batch, keep, faults) if faults else batch
+    return set_apart(batch, faults)
 
 
 def find_all_invalid(buffer: Bytes, offsets: Offsets) -> list[tuple[int, int]]:
@@ -87,9 +85,13 @@ def keep_documents(buffer: Bytes, offsets: Offsets, keep: NDArray[np.bool_]) -> 
     return buffer[np.repeat(keep, lengths)], np.concatenate([NO_OFFSETS, np.cumsum(lengths[keep])])
 
 
-def _set_apart(
-    batch: DocumentBatch, keep: NDArray[np.bool_], faults: dict[int, tuple[str, str]]
-) -> DocumentBatch:
+def set_apart(batch: DocumentBatch, faults: dict[int, tuple[str, str]]) -> DocumentBatch:
+    """The batch without the documents that have a fault, a reason and its detail; those are bad, in the order
+    of records."""
+    if not faults:
+        return batch
+    keep = np.ones(len(batch), np.bool_)
+    keep[list(faults)] = False
     bad = list(batch.bad)
     for document, (reason, detail) in faults.items():
         start = int(batch.offsets[document])

@@ -21,9 +21,9 @@ def slice_file(index: int, file: InputFile, config: ReadConfig, unit_bytes: int)
         if file.format == "arrow":
             from gristmill.read.arrow import count_batches
 
-            num_batches = count_batches(file)
+            num_batches = max(count_batches(file), 1)
             return _gather_parts(index, [math.ceil(file.num_bytes / num_batches)] * num_batches, unit_bytes)
-    except (BadFileError, ZeroDivisionError):
+    except BadFileError:
         # Reading it says what is wrong.
         return [_whole(index, file)]
     is_lines = file.format == "jsonl" or (file.format == "text" and config.document == "line")

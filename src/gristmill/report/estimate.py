@@ -21,7 +21,7 @@ from gristmill.run.budget import BLOCK_COST, RUN_BYTES, WORKER_BYTES, Budget, se
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.settle import (
     TokenizerFacts,
-    differences,
+    explain_changes,
     facts_of,
     identity_of,
     settle_layout,
@@ -245,10 +245,10 @@ def _other_run(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, .
     before = read_plan(folder)
     if before is None:
         return []
-    changes = differences(before.identity, identity_of(config, layout, files))
+    changes = explain_changes(before.identity, identity_of(config, layout, files))
     if not changes:
         return []
-    return [f"{folder}: holds a run of another job ({'; '.join(changes[:3])}); use --force or another folder"]
+    return [f"{folder}: holds a run of another job: {changes}; use --force or another folder"]
 
 
 def _same_run(config: TokenizeConfig, problems: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.report.estimate import Estimate
-from gristmill.report.words import duration, of_bytes, of_count
+from gristmill.report.words import duration, of_bytes, of_count, printable
 
 
 def render_estimate(estimate: Estimate) -> str:
@@ -23,11 +23,6 @@ def render_estimate(estimate: Estimate) -> str:
         "would FAIL": _listed(estimate.problems),
     }
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items() if value)
-
-
-def printable(text: str) -> str:
-    """The text without characters that a terminal obeys: names and records may hold anything."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _inputs(estimate: Estimate) -> str:

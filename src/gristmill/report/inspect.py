@@ -25,6 +25,7 @@ from gristmill.finished import (
 from gristmill.formats import read_shard
 from gristmill.records import Ledger
 from gristmill.report.summary import render_manifest
+from gristmill.report.words import printable
 from gristmill.run.worker import load_configured
 from gristmill.tokenizer import Tokenizer
 
@@ -287,8 +288,3 @@ def _shown_text(part: Part, is_full: bool) -> list[str]:
     lines = [printable(line) for line in part.text[:limit].split("\n")]
     left = len(part.text) - limit
     return [*lines, f"… {left:,} more characters; --full shows them"] if left > 0 else lines
-
-
-def printable(text: str) -> str:
-    """Text without control characters: a corpus may hold anything, and a terminal obeys them."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

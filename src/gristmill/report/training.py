@@ -6,7 +6,7 @@ import msgspec
 
 from gristmill.report.words import duration, of_bytes, of_count
 from gristmill.run.train import TrainResult
-from gristmill.train.figures import ScriptShare, measure_growth, share_by_script, top_pieces
+from gristmill.train.figures import ScriptShare, measure_growth, script_shares, top_pieces
 from gristmill.train.inventory import Inventory, Summary
 
 
@@ -31,7 +31,7 @@ def describe_counts(inventory: Inventory, *, num_top: int) -> Counts:
         summary=inventory.summary,
         num_hapax=growth.num_hapax,
         distinct=growth.distinct,
-        scripts=share_by_script(inventory),
+        scripts=script_shares(inventory),
         top=[(piece.decode("utf-8", "backslashreplace"), count) for piece, count in top],
     )
 
@@ -69,7 +69,8 @@ def render_training(result: TrainResult) -> str:
             facts["dropped"] = ", ".join(f"{why} {n:,}" for why, n in ledger.documents_dropped.items())
     facts["pieces"] = f"{result.num_pieces:,} distinct"
     if result.left_out is not None:
-        facts["left out"] = f"{result.left_out.num_dropped:,} rare pieces, {result.left_out.dropped_count:,} times"
+        left_out = result.left_out
+        facts["left out"] = f"{left_out.num_dropped:,} rare pieces, there {left_out.dropped_count:,} times"
     facts["tokens"] = f"{result.vocab_size:,}, {result.num_merges:,} of them merges"
     facts["time"] = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in result.stage_s.items())
     facts["memory"] = f"{of_bytes(result.peak_memory_bytes)} at most, in the process that learns"

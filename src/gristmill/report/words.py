@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers and text as people read them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def printable(text: str) -> str:
+    """Text without control characters: a corpus may hold anything, and a terminal obeys them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _scaled(number: float, units: tuple[str, ...], *, gap: str) -> str:

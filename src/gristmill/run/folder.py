@@ -12,6 +12,7 @@ from typing import TypeVar, get_args
 import msgspec
 
 from gristmill.config import OutputFormat
+from gristmill.drafts import reported
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan, UnitPlan
@@ -70,7 +71,7 @@ def read_plan(folder: Path) -> Plan | None:
 
 def read_any_plan(folder: Path) -> Plan | CountPlan | None:
     """The plan of a run or of a count, or None where none was made."""
-    found: Plan | CountPlan | None = _read(folder / PLAN, Plan | CountPlan)  # type: ignore[type-var]
+    found: Plan | CountPlan | None = _read(folder / PLAN, Plan | CountPlan)  # type: ignore[arg-type]
     return found
 
 
@@ -121,7 +122,8 @@ def prepare_folder(folder: Path, formats: tuple[OutputFormat, ...]) -> None:
 
 def check_unused(folder: Path) -> None:
     """Refuse a folder that holds something else."""
-    others = sorted(entry.name for entry in folder.iterdir() if entry.name not in (LOCK, *OWN_FILES, FOLDER))
+    known = {LOCK, *OWN_FILES, FOLDER}
+    others = sorted(name for name in os.listdir(folder) if name not in known and not _is_temporary(name))
     if others:
         raise RunError(
             f"{folder}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "
@@ -130,12 +132,16 @@ def check_unused(folder: Path) -> None:
 
 
 def start_over(folder: Path) -> None:
-    """Remove all that an earlier run has written, and nothing else; the plan last, so that a kill in between
-    leaves a folder that is still known as ours."""
-    for name in (FOLDER, *get_args(OutputFormat)):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (*(name for name in OWN_FILES if name != PLAN), PLAN):
-        (folder / name).unlink(missing_ok=True)
+    """Remove all that an earlier run has written, and nothing else: the manifest first, so that a kill in
+    between leaves no run that looks finished, and the plan last, so that the folder is known as ours."""
+    others = [name for name in OWN_FILES if name not in (MANIFEST, PLAN)]
+    for name in (MANIFEST, FOLDER, *get_args(OutputFormat), *others, PLAN):
+        path = folder / name
+        with reported(path):  # what stayed behind would be taken for the new run's
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def remove_unnamed(folder: Path, named: set[str], formats: tuple[OutputFormat, ...]) -> None:
@@ -147,7 +153,11 @@ def remove_unnamed(folder: Path, named: set[str], formats: tuple[OutputFormat, .
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what a killed worker was writing: hidden, so that no reader ever saw it."""
+    """Remove what a killed process was writing: hidden, so that no reader ever saw it."""
+    if not folder.is_dir():
+        return
+    for name in filter(_is_temporary, os.listdir(folder)):
+        (folder / name).unlink()
     for name in (FOLDER, *get_args(OutputFormat)):
         if (folder / name).is_dir():
             for entry in os.scandir(folder / name):
@@ -155,6 +165,11 @@ def remove_temporaries(folder: Path) -> None:
                     os.unlink(entry.path)
                 elif entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_temporary(name: str) -> bool:
+    """Whether a file of the folder itself is one of its own, not yet whole."""
+    return name.startswith(tuple(f".{own}." for own in OWN_FILES))
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:

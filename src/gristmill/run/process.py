@@ -13,6 +13,9 @@ from gristmill.config import Backend, RunJob
 from gristmill.run.resources import num_cores
 
 LOG_LINES = 5
+PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker import main; main()"
+"""Finds modules where this process does; `-m` would look in the working directory first, and run a random.py
+that a corpus holds."""
 
 
 class WorkerProcess:
@@ -21,7 +24,7 @@ class WorkerProcess:
     def __init__(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gristmill.run.worker"],
+            [sys.executable, "-c", PROGRAM, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,

@@ -109,7 +109,7 @@ class Progress:
             event=event,
             time=round(time.time(), 3),
             elapsed_s=round(elapsed, 3),
-            units_done=len(self._records),
+            units_done=sum(unit < len(self._plan.units) for unit in self._records),
             units_total=len(self._plan.units),
             units_failed=len(self._failed),
             bytes_done=bytes_done,

@@ -11,10 +11,9 @@ from gristmill.errors import ResumeError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan
 from gristmill.run.folder import CONFIG, PLAN, check_unused, read_any_plan, start_over, write_json
-from gristmill.run.settle import differences
+from gristmill.run.settle import explain_changes
 
 AnyPlan = TypeVar("AnyPlan", Plan, CountPlan)
-MAX_SHOWN = 5
 
 
 def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
@@ -28,12 +27,9 @@ def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
         return plan
     if type(before) is not type(plan):
         raise ResumeError(f"{folder}: holds a run of another kind; use another folder")
-    changes = differences(before.identity, plan.identity)
-    if changes:
-        more = f", and {len(changes) - MAX_SHOWN} more" if len(changes) > MAX_SHOWN else ""
+    if changes := explain_changes(before.identity, plan.identity):
         raise ResumeError(
-            f"{folder}: holds a run of another job: {'; '.join(changes[:MAX_SHOWN])}{more}; "
-            "use --force to start over, or another folder"
+            f"{folder}: holds a run of another job: {changes}; use --force to start over, or another folder"
         )
     # What changes no output may change; what decided which documents are too large may not.
     resumed = msgspec.structs.replace(plan, max_document_bytes=before.max_document_bytes)
@@ -45,6 +41,6 @@ def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
 def _write(folder: Path, plan: Plan | CountPlan) -> None:
     import yaml
 
-    write_json(folder / PLAN, plan)
     text: str = yaml.safe_dump(msgspec.to_builtins(plan.config), sort_keys=False, allow_unicode=True)
     write_whole(folder / CONFIG, text.encode())
+    write_json(folder / PLAN, plan)

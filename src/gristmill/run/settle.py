@@ -17,6 +17,8 @@ from gristmill.tokenizer import Tokenizer
 
 IDENTITY_VERSION = 1
 MAX_SPECIALS_SHOWN = 6
+MAX_CHANGES_SHOWN = 5
+SIZES = (("read", "max_document_bytes"), ("read", "unit_bytes"), ("write", "shard_bytes"))
 NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output")
 """Options that change no shard; inputs are told by their files."""
 
@@ -37,10 +39,15 @@ class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settle_sizes(config: TokenizeConfig) -> TokenizeConfig:
-    """The same job with its sizes as numbers, so that 1GB and 1000MB are one thing."""
-    shard_bytes = byte_size(config.write.shard_bytes, name="write.shard_bytes")
-    write = msgspec.structs.replace(config.write, shard_bytes=shard_bytes)
-    return msgspec.structs.replace(config, write=write)
+    """The same job with the sizes that decide its output as numbers, so that 1GB and 1000MB are one thing."""
+    changed: dict[str, msgspec.Struct] = {}
+    for section, key in SIZES:
+        options = changed.get(section, getattr(config, section))
+        value = getattr(options, key)
+        if value is not None:
+            number = byte_size(value, name=f"{section}.{key}")
+            changed[section] = msgspec.structs.replace(options, **{key: number})
+    return msgspec.structs.replace(config, **changed)
 
 
 def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
@@ -117,6 +124,15 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         elif before[key] != now[key]:
             found.append(f"{key} was {before[key]!r}, is now {now[key]!r}")
     return found
+
+
+def explain_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What tells one identity from another, in words; nothing where a run may be resumed."""
+    changes = differences(before, now)
+    if not changes and list(before) != list(now):
+        changes = ["the inputs are in another order"]
+    more = f", and {len(changes) - MAX_CHANGES_SHOWN} more" if len(changes) > MAX_CHANGES_SHOWN else ""
+    return "; ".join(changes[:MAX_CHANGES_SHOWN]) + more
 
 
 def _default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:

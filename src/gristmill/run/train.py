@@ -26,7 +26,7 @@ from gristmill.run.resources import available_memory, num_cores, peak_resident_b
 from gristmill.train.inventory import Inventory, MergeReport, merge_inventories
 from gristmill.train.merging import Learning, Merges, Progress, memory_needed, resume
 from gristmill.train.start import Start, new_start, start_from
-from gristmill.train.tokenizer_json import write_tokenizer
+from gristmill.train.tokenizer_json import extended_json, new_json
 
 CHECKPOINT_EVERY_S = 20.0
 OnLearning = Callable[[int, int], None]
@@ -71,7 +71,7 @@ def train(
             counted_s = time.monotonic() - start
             inventory, left_out = _inventory(config, folder)
             merges = _learn(config, folder, inventory, on_learning)
-            write_tokenizer(output, merges, inventory.cut, special_tokens=config.learn.special_tokens)
+            write_whole(output, _tokenizer_json(config, inventory, merges))
             (folder / CHECKPOINT).unlink(missing_ok=True)
         finally:
             remove_temporaries(folder)
@@ -115,7 +115,7 @@ def _learn(
     key = _learning_key(config, inventory)
     learning = Learning(
         pieces,
-        _resumed(folder, key, _start(config, pieces)),
+        _resumed(folder, key, _start(config, pieces, is_marked=inventory.cut.marks)),
         vocab_size=vocab_size,
         min_frequency=learn.min_frequency,
         max_token_length=learn.max_token_length,
@@ -136,20 +136,26 @@ def _learn(
     return learning.run(report)
 
 
-def _start(config: TrainConfig, pieces: Any) -> Start:
+def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
     learn = config.learn
     if learn.extend is not None:
         loaded = load_tokenizer_json(read_whole(Path(learn.extend)), source=learn.extend)
         if loaded.spec is None:
             raise ConfigError(f"{learn.extend}: cannot be extended ({loaded.why_not_native})")
         return start_from(loaded.spec)
-    symbols = "characters" if config.count.pattern == "metaspace" else "bytes"
     return new_start(
         pieces,
-        symbols=symbols,  # type: ignore[arg-type]
+        symbols="characters" if is_marked else "bytes",
         special_tokens=learn.special_tokens,
         is_whole_alphabet=learn.initial_alphabet == "bytes",
     )
+
+
+def _tokenizer_json(config: TrainConfig, inventory: Inventory, merges: Merges) -> bytes:
+    if config.learn.extend is not None:
+        return extended_json(read_whole(Path(config.learn.extend)), merges, source=config.learn.extend)
+    cut = inventory.cut
+    return new_json(merges, special_tokens=config.learn.special_tokens, splits=cut.splits, form=cut.form)
 
 
 def _check_memory(config: TrainConfig, inventory: Inventory, vocab_size: int, num_threads: int) -> None:

@@ -64,7 +64,7 @@ class Work:
             if last is not None:
                 break
         outcomes.close()
-        if last is not None and not self.failed:
+        if last is not None:
             self._cut(last)
 
     def do_tails(self) -> None:
@@ -108,6 +108,7 @@ class Work:
         """Do the last unit again with what is left of the limit, and forget what comes after it."""
         for unit in [unit for unit in self.records if unit > last]:
             del self.records[unit]
+        self.failed.clear()  # all up to the last are done; whether one after it was tried is chance
         if not self.records[last].is_limited:
             before = [self.records[unit] for unit in range(last)]
             self._do_one(Task(last, _left(self._limit, before)))

@@ -113,7 +113,7 @@ def _check_rows(run: FinishedRun, block: ItemBlock, tables: _Tables, first: int,
     row_of = np.repeat(np.arange(last - first), np.diff(rows.row_offsets))
     stops = np.delete(borders, bounds[:-1]) + row_of * length
     begins = stops - rows.lengths
-    is_end = rows.starts + rows.lengths == _document_lengths(run, tables, rows.documents)
+    is_end = rows.starts + rows.lengths == _document_lengths(run, rows.documents)
     yield from _check_ends(layout, block.ids, begins[rows.starts == 0], stops[is_end] - 1)
     used = borders[bounds[1:] - 1]
     is_padding = np.arange(length) >= used[:, None]
@@ -121,7 +121,7 @@ def _check_rows(run: FinishedRun, block: ItemBlock, tables: _Tables, first: int,
         yield f"padding holds other ids than {layout.pad_id}"
 
 
-def _document_lengths(run: FinishedRun, tables: _Tables, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+def _document_lengths(run: FinishedRun, keys: NDArray[np.int64]) -> NDArray[np.int64]:
     """Tokens of documents, which may be of several units in the rows of the tails."""
     lengths = np.zeros(len(keys), np.int64)
     units = keys >> 32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gristmill.report.inspect import printable
+from gristmill.report.words import printable
 from gristmill.verify import Check, Verification
 
 MAX_FAULTS = 20

@@ -1,0 +1,172 @@
+"""A whole training: the same tokenizer as `tokenizers` trains, from files, resumed, extended, from counts."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from gristmill import load_tokenizer
+from gristmill.errors import ConfigError, RunError
+from gristmill.job import make_training
+from gristmill.run import train as training
+from gristmill.run.folder import CHECKPOINT, INVENTORY
+from gristmill.run.train import train
+from gristmill.sample import made_documents, sample_documents
+from made_runs import make_corpus, write_jsonl
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return folder, make_corpus(folder, num_files=2, num_docs=200)
+
+
+def make_config(corpus, output, **options):
+    values = {
+        "read": {"inputs": [str(corpus)], "unit_bytes": 30_000},
+        "learn": {"output": str(output), "vocab_size": 1500},
+        "run": {"backend": "inline", "workers": 1},
+    }
+    return make_training(values, [(*name.split("__"), value) for name, value in options.items()])
+
+
+def reference(documents, **options):
+    """What `tokenizers` trains on the same documents."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+        **options,
+    )
+    tokenizer.train_from_iterator(documents, trainer=trainer)
+    return json.loads(tokenizer.to_str())["model"]
+
+
+def model_of(path):
+    model = json.loads(path.read_text())["model"]
+    return model["vocab"], [
+        tuple(pair) if isinstance(pair, list) else tuple(pair.split(" ")) for pair in model["merges"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"vocab_size": 1500},
+        {"vocab_size": 900, "min_frequency": 5},
+        {"vocab_size": 1200, "max_token_length": 6},
+    ],
+    ids=["plain", "min_frequency", "max_token_length"],
+)
+def test_the_tokenizer_is_what_tokenizers_trains(corpus, tmp_path, options):
+    folder, documents = corpus
+    train(
+        make_config(
+            folder, tmp_path / "t.json", **{f"learn__{name}": value for name, value in options.items()}
+        )
+    )
+    expected = reference(documents, **options)
+    vocab, merges = model_of(tmp_path / "t.json")
+    assert merges == [tuple(pair) for pair in expected["merges"]]
+    assert vocab == expected["vocab"]
+
+
+def test_three_libraries_load_it_and_agree(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "t.json", count__pattern="llama3"))
+    native = load_tokenizer(tmp_path / "t.json", engine="native")
+    plain = Tokenizer.from_file(str(tmp_path / "t.json"))
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "t.json"))
+    for text in [*sample_documents(), *made_documents(20, seed=9)]:
+        ids = native.encode(text).tolist()
+        assert ids == plain.encode(text).ids == fast(text)["input_ids"]
+    assert sorted(plain.get_vocab().values()) == list(range(1500))
+    assert native.token_to_id("<|endoftext|>") == 0
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_and_threads_change_nothing(corpus, tmp_path, workers):
+    train(make_config(corpus[0], tmp_path / "one.json"))
+    options = {"run__backend": "local", "run__workers": workers}
+    train(make_config(corpus[0], tmp_path / "many.json", **options))
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "many.json").read_bytes()
+
+
+def test_counts_serve_other_sizes(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    counts = str(tmp_path / "a.json.run" / INVENTORY)
+    values = {"learn": {"output": str(tmp_path / "b.json"), "vocab_size": 700, "from_counts": [counts]}}
+    train(make_training(values))
+    train(make_config(corpus[0], tmp_path / "c.json", learn__vocab_size=700))
+    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "c.json").read_bytes()
+
+
+def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
+    train(make_config(corpus[0], tmp_path / "whole.json"))
+    monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr("gristmill.train.merging.REPORT_S", 0.0)
+
+    def stop(num_tokens, _wanted):
+        if num_tokens > 600 and (tmp_path / "cut.json.run" / CHECKPOINT).exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(make_config(corpus[0], tmp_path / "cut.json"), on_learning=stop)
+    assert not (tmp_path / "cut.json").exists()
+    seen = []
+    train(make_config(corpus[0], tmp_path / "cut.json"), on_learning=lambda tokens, _: seen.append(tokens))
+    assert min(seen) > 500
+    assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+
+
+def test_extending_keeps_every_id_and_goes_on(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "small.json", learn__vocab_size=600))
+    options = {"learn__vocab_size": 900, "learn__extend": str(tmp_path / "small.json")}
+    train(make_config(corpus[0], tmp_path / "large.json", **options))
+    small, small_merges = model_of(tmp_path / "small.json")
+    large, large_merges = model_of(tmp_path / "large.json")
+    assert {token: large[token] for token in small} == small
+    assert large_merges[: len(small_merges)] == small_merges
+    assert len(large) == 900
+    train(make_config(corpus[0], tmp_path / "direct.json", learn__vocab_size=900))
+    assert large_merges == model_of(tmp_path / "direct.json")[1]
+
+
+def test_a_vocabulary_without_room_for_its_alphabet_is_refused(corpus, tmp_path):
+    with pytest.raises(ConfigError, match="257"):
+        train(make_config(corpus[0], tmp_path / "t.json", learn__vocab_size=200))
+
+
+def test_too_little_memory_is_refused_before_learning(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "t.json"))
+    with pytest.raises(RunError, match=r"learning from .* MB are allowed"):
+        train(
+            make_config(
+                corpus[0],
+                tmp_path / "t.json",
+                run__memory="50MB",
+                learn__from_counts=[str(tmp_path / "t.json.run" / INVENTORY)],
+            )
+        )
+
+
+def test_empty_documents_are_an_error(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["", ""])
+    with pytest.raises(RunError, match="no document could be used"):
+        train(make_config(tmp_path / "a.jsonl", tmp_path / "t.json"))
+
+
+def test_the_command_trains_and_says_so(corpus, tmp_path):
+    command = [sys.executable, "-m", "gristmill", "train", str(corpus[0]), "--vocab-size", "500"]
+    done = subprocess.run(
+        [*command, "-o", str(tmp_path / "t.json")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "500, 243 of them merges" in done.stdout
+    counts = [sys.executable, "-m", "gristmill", "counts", str(tmp_path / "t.json.run"), "--top", "3"]
+    shown = subprocess.run(counts, capture_output=True, text=True, check=True).stdout
+    assert "distinct of" in shown
