@@ -14,7 +14,6 @@ import zstandard
 from gristmill.errors import BadDocumentError, RunError
 from gristmill.ledger import check_balance
 from gristmill.run.folder import read_plan, read_records
-from gristmill.sample import train_sample_tokenizer
 from made_runs import make_config, payload_documents, run
 
 from gristmill.run.tokenize import tokenize  # isort: skip
@@ -53,11 +52,6 @@ FILE_REASONS = {
     "half.parquet": "corrupt",
     "utf16.txt": "corrupt",
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 def good_lines(count):

@@ -16,7 +16,6 @@ from gristmill.convert import convert
 from gristmill.errors import ConfigError, RunError
 from gristmill.finished import open_run
 from gristmill.formats import llmc, read_shard
-from gristmill.sample import train_sample_tokenizer
 from made_runs import make_corpus, payload_documents, run
 
 PAYLOAD = ["megatron", "nanogpt", "llmc", "olmo", "datatrove"]
@@ -29,11 +28,6 @@ ROWS = {
     "pack__mask_first_token": True,
     "write__compression": "zstd",
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,11 @@ from gristmill.report.estimate import estimate_run
 from gristmill.report.estimate_text import render_estimate
 from gristmill.report.sampling import far_apart, spread_slices
 from gristmill.run.tokenize import tokenize
-from gristmill.sample import made_documents, train_sample_tokenizer
+from gristmill.sample import made_documents
 from made_runs import make_config, make_corpus, run, write_jsonl
 
 DOCUMENTS = {"write__format": ["megatron", "olmo", "datatrove", "llmc", "nanogpt"]}
 ROWS = {"write__format": ["parquet", "arrow"], "pack__sequence_length": 256}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,9 @@ from pathlib import Path
 import pytest
 
 from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
-from gristmill.sample import train_sample_tokenizer
 from made_runs import make_corpus, output_bytes, run
 
 NUM_KILLS = 20
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(scope="module")

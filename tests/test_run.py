@@ -24,11 +24,6 @@ from gristmill.run.tokenize import tokenize  # isort: skip
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     return folder, make_corpus(folder)

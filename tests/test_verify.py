@@ -24,11 +24,6 @@ SMALL = {"read__unit_bytes": 8000}
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
-
-
-@pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
     make_corpus(folder, num_files=2, num_docs=30)
