@@ -150,7 +150,9 @@ class LocalBackend:
         sizes = {worker: resident_bytes(worker.process.pid) for worker in self._workers}
         total = resident_bytes() + sum(sizes.values())
         progress.saw_memory(total)
-        busy = [worker for worker in sizes if worker.task]
+        busy = self._busy()
+        if any(worker.is_too_large for worker in busy):
+            return  # it is going, and takes its memory with it
         if total > self._budget.memory_bytes * FULL and busy:
             largest = max(busy, key=lambda worker: sizes[worker])
             largest.is_too_large = True
