@@ -1,5 +1,6 @@
 """Merges learned the slow way: every pair of every piece is counted anew before every merge."""
 
+import itertools
 from collections import Counter
 
 
@@ -37,7 +38,7 @@ def learn_slowly(
     while len(tokens) < vocab_size:
         sums: Counter[tuple[int, int]] = Counter()
         for word, count in words:
-            for pair in zip(word, word[1:], strict=False):
+            for pair in itertools.pairwise(word):
                 sums[pair] += count
         allowed = {pair: count for pair, count in sums.items() if is_allowed(pair, tokens, max_token_length)}
         if not allowed:

@@ -18,7 +18,7 @@ LAYERS = (
     {"load"},
     {"engine_choice"},
     {"tokenizer"},
-    {"read", "encode", "pack"},
+    {"read", "encode", "pack", "train"},
     {"plan", "formats", "sidecars"},
     {"write"},
     {"write_behind"},

@@ -85,13 +85,14 @@ class Learning:
         """Learn to the end; `report` is called a few times a second and may raise to stop."""
         while not self._learner.advance(REPORT_S):
             if report is not None:
-                report(Progress(self._learner.num_tokens, self._rules))
+                report(Progress(self._learner.num_tokens, self.rules))
         new = range(len(self._start.tokens), self._learner.num_tokens)
         symbols = self._start.symbols
         tokens = [token_text(self._learner.token(id_), symbols) for id_ in new]
-        return Merges(symbols, self._start.tokens + tokens, self._rules(), self._learner.counts())
+        return Merges(symbols, self._start.tokens + tokens, self.rules(), self._learner.counts())
 
-    def _rules(self) -> NDArray[np.uint32]:
+    def rules(self) -> NDArray[np.uint32]:
+        """All merges so far, known ones first."""
         return np.concatenate([self._start.known, self._learner.rules()])
 
 

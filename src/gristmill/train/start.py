@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from gristmill import _native
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
+from gristmill.load.hf_pipeline import SPACE_MARK
 from gristmill.spec import MergeModel, TokenizerSpec
 
 Symbols = Literal["bytes", "characters"]
-"""What pieces consist of before the first merge: bytes, or characters (rare ones are left to byte tokens)."""
+"""What pieces consist of before the first merge: bytes, or characters, where a space is written ▁ and
+characters outside the alphabet are left to byte tokens."""
 
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
@@ -63,7 +65,10 @@ def new_start(
     kept = _most_frequent(found, counts, max_alphabet)
     if symbols == "bytes" and is_whole_alphabet:
         kept = list(range(256))
-    text = {symbol: _CHARACTERS[symbol] if symbols == "bytes" else chr(symbol) for symbol in kept}
+    text = {
+        symbol: _CHARACTERS[symbol] if symbols == "bytes" else chr(symbol).replace(" ", SPACE_MARK)
+        for symbol in kept
+    }
     alphabet = {}
     for symbol in sorted(kept, key=lambda symbol: ord(text[symbol])):
         alphabet[symbol] = ids.setdefault(text[symbol], len(ids))
@@ -85,6 +90,8 @@ def start_from(spec: TokenizerSpec) -> Start:
         for token, id_ in model.vocab.items()
         if len(token) == 1 and (not is_bytes or token in _BYTES)
     }
+    if ord(SPACE_MARK) in alphabet and not is_bytes:
+        alphabet[ord(" ")] = alphabet[ord(SPACE_MARK)]
     pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model.merges)
     rows = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
     known = np.array(rows, np.uint32).reshape(-1, 3)
@@ -94,14 +101,14 @@ def start_from(spec: TokenizerSpec) -> Start:
 def spelling(token: str, symbols: Symbols) -> bytes:
     """The text a merge must give to make this token; empty where none can."""
     if symbols == "characters":
-        return token.encode()
+        return token.replace(SPACE_MARK, " ").encode()
     return bytes(_BYTES[character] for character in token) if _BYTES.keys() >= set(token) else b""
 
 
 def token_text(spelled: bytes, symbols: Symbols) -> str:
     """A token as tokenizer.json writes it."""
     if symbols == "characters":
-        return spelled.decode()
+        return spelled.decode().replace(" ", SPACE_MARK)
     return "".join(map(_CHARACTERS.__getitem__, spelled))
 
 
@@ -120,6 +127,6 @@ def _most_frequent(
     found: NDArray[np.uint32], counts: NDArray[np.uint64], max_alphabet: int | None
 ) -> list[int]:
     if max_alphabet is None or len(found) <= max_alphabet:
-        return found.tolist()
+        return list(map(int, found))
     order = np.argsort(counts.max() - counts, kind="stable")  # of equal counts the smaller symbol stays
-    return sorted(found[order[:max_alphabet]].tolist())
+    return sorted(map(int, found[order[:max_alphabet]]))
