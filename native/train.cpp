@@ -199,13 +199,15 @@ bool Learner::take(const Candidate& candidate) {
     bool is_full = vocabulary_.size() >= setup_.vocab_size;
     uint32_t token = vocabulary_.find(left, right);
     bool is_new = token == vocabulary_.size();
-    // A token that is there already does not have the largest id: it ends the batch, or, if pieces hold it, stands alone.
-    bool is_in_pieces = !is_new && is_in_pieces_[token];
-    if (is_too_much || is_full || (is_in_pieces && !chosen_.empty())) {
+    // A token that had its id before does not have the largest one: it ends the batch. If known merges go on from it, it
+    // stands alone. No piece holds it yet: a stretch that no merge has crossed is always merged alike, so it is either
+    // this token or this pair wherever it stands.
+    bool has_followers = !is_new && has_followers_[token];
+    if (is_too_much || is_full || (has_followers && !chosen_.empty())) {
         put_back(candidate);
         return false;
     }
-    chosen_.push_back({{left, right, token}, candidate.index, candidate.count, is_in_pieces});
+    chosen_.push_back({{left, right, token}, candidate.index, candidate.count, has_followers});
     record(chosen_.back());
     chosen_places_ += num_places;
     left_round_[left] = right_round_[right] = round_;
@@ -249,7 +251,7 @@ void Learner::choose_by_bytes() {
 // Merging
 
 void Learner::apply_chosen() {
-    if (chosen_[0].is_in_pieces) return relearn();
+    if (chosen_[0].has_followers) return relearn();
     bool is_large = chosen_places_ >= kFewPlaces;
     for_each_shard(is_large, [&](Shard& shard) {
         shard.begin_round();
@@ -264,8 +266,8 @@ void Learner::apply_chosen() {
     if (pairs_.size() > prune_at_) prune();
 }
 
-// A merge that gives a token which pieces already hold: its pairs are not all new, and known merges may follow from it. Only
-// the merges of another tokenizer lead here.
+// A tokenizer may have merges that start from a token none of its merges could make. Once one can, an encoder goes on with
+// those at once, and so do the pieces.
 void Learner::relearn() {
     replay();
     rebuild();
@@ -275,7 +277,6 @@ void Learner::record(const Chosen& chosen) {
     const Rule& rule = chosen.rule;
     if (rule.token == vocabulary_.size()) vocabulary_.add(rule.left, rule.right);
     lengths_[rule.token] = lengths_[rule.left] + lengths_[rule.right];
-    is_in_pieces_[rule.token] = true;
     rules_.push_back(rule);
     counts_.push_back(chosen.count);
 }

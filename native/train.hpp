@@ -75,7 +75,7 @@ private:
         Rule rule;
         uint32_t pair;
         int64_t count;
-        bool is_in_pieces;  // the token, before this merge
+        bool has_followers;
     };
 
     void load(const Pieces& pieces, const Alphabet& alphabet);
@@ -104,7 +104,7 @@ private:
     Setup setup_;
     Vocabulary vocabulary_;
     std::vector<uint32_t> lengths_;    // of tokens, in symbols
-    std::vector<bool> is_in_pieces_;   // whether a token may stand in some piece
+    std::vector<bool> has_followers_;  // whether a known merge takes the token
     std::vector<Rule> rules_;
     std::vector<int64_t> counts_;
 

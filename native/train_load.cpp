@@ -48,7 +48,7 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
     size_t num_ids = std::max<size_t>(setup.vocab_size, vocabulary_.size());
     if (num_ids >= UINT32_MAX || pieces.size >= UINT32_MAX) throw std::length_error("more than 4 billion tokens or pieces");
     lengths_.assign(num_ids, 0);
-    is_in_pieces_.assign(num_ids, false);
+    has_followers_.assign(num_ids, false);
     left_round_.assign(num_ids, 0);
     right_round_.assign(num_ids, 0);
     tied_round_.assign(num_ids, 0);
@@ -58,14 +58,13 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
         if (token == Alphabet::kNoToken) continue;
         if (token >= vocabulary_.size()) throw std::invalid_argument("the alphabet has an id that no token has");
         lengths_[token] = 1;
-        is_in_pieces_[token] = true;
     }
     for (const Rule& rule : setup_.known) {
         if (std::max({rule.left, rule.right, rule.token}) >= vocabulary_.size()) {
             throw std::invalid_argument("a known merge has an id that no token has");
         }
         lengths_[rule.token] = lengths_[rule.left] + lengths_[rule.right];
-        is_in_pieces_[rule.token] = true;
+        has_followers_[rule.left] = has_followers_[rule.right] = true;
     }
     check_counts(pieces);
     load(pieces, alphabet);

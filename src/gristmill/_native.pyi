@@ -162,3 +162,37 @@ def gather_rows(
     row_length: int,
     pad: int,
 ) -> Any: ...
+
+class Learner:
+    def __init__(
+        self,
+        bytes: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        counts: NDArray[np.uint64],
+        symbols: str,
+        alphabet: NDArray[np.uint32],
+        alphabet_ids: NDArray[np.uint32],
+        tokens: list[bytes],
+        known: NDArray[np.uint32],
+        vocab_size: int,
+        min_frequency: int,
+        max_token_length: int | None,
+        tie_break: str,
+        num_threads: int,
+        first_floor: int,
+    ) -> None: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def num_rules(self) -> int: ...
+    @property
+    def num_rescans(self) -> int: ...
+    def advance(self, seconds: float) -> bool: ...
+    def token(self, id: int) -> bytes: ...
+    def rules(self, begin: int = 0) -> NDArray[np.uint32]: ...
+    def counts(self, begin: int = 0) -> NDArray[np.int64]: ...
+
+def count_symbols(
+    bytes: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64], symbols: str
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]: ...
+def training_memory(num_pieces: int, num_symbols: int, vocab_size: int, num_threads: int) -> int: ...

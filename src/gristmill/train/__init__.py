@@ -1,1 +1,1 @@
-"""Text -> a tokenizer: pieces are counted (counting, inventory), then pairs are merged."""
+"""Text -> a tokenizer: pieces are counted (counting, inventory), then pairs are merged (start, merging)."""

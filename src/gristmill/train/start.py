@@ -127,6 +127,6 @@ def _most_frequent(
     found: NDArray[np.uint32], counts: NDArray[np.uint64], max_alphabet: int | None
 ) -> list[int]:
     if max_alphabet is None or len(found) <= max_alphabet:
-        return found.tolist()
+        return list(map(int, found))
     order = np.argsort(counts.max() - counts, kind="stable")  # of equal counts the smaller symbol stays
-    return sorted(found[order[:max_alphabet]].tolist())
+    return sorted(map(int, found[order[:max_alphabet]]))
