@@ -14,6 +14,7 @@ from gristmill import _native
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
 from gristmill.load.hf_pipeline import SPACE_MARK
 from gristmill.spec import MergeModel, TokenizerSpec
+from gristmill.train.inventory import Pieces
 
 Symbols = Literal["bytes", "characters"]
 """What pieces consist of before the first merge: bytes, or characters, where a space is written ▁ and
@@ -26,14 +27,6 @@ _OTHERS = tuple(byte for byte in range(256) if byte not in _PRINTABLE)
 _BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 """GPT-2's table: the byte that a character of a byte-level token stands for."""
 _CHARACTERS = {byte: character for character, byte in _BYTES.items()}
-
-
-class Pieces(NamedTuple):
-    """Distinct pieces as flat arrays: bytes, offsets and how often each occurs."""
-
-    buffer: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    counts: NDArray[np.uint64]
 
 
 class Start(NamedTuple):
