@@ -139,7 +139,7 @@ def test_nothing_gives_an_empty_inventory(texts, tmp_path):
     path = count(texts, cut_of("gpt2"), tmp_path / "counted")
     assert Inventory(path).summary == Summary(0, 0, 0, 0, 0, 0)
     assert list(Inventory(path)) == []
-    assert len(Inventory(path).load()) == 0
+    assert len(Inventory(path).load().counts) == 0
 
 
 def test_a_pattern_that_does_not_parse_is_a_config_error(tmp_path):

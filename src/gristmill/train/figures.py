@@ -65,7 +65,7 @@ def top_pieces(inventory: Inventory, num_pieces: int) -> list[tuple[bytes, int]]
                 heapq.heappush(best, entry)
             elif best and entry > best[0]:
                 heapq.heapreplace(best, entry)
-        position += len(chunk)
+        position += len(chunk.counts)
     return [(piece, count) for count, _, piece in sorted(best, reverse=True)]
 
 

@@ -51,9 +51,6 @@ class Pieces(NamedTuple):
     offsets: Offsets
     counts: Counts
 
-    def __len__(self) -> int:
-        return len(self.counts)
-
     def piece(self, index: int) -> bytes:
         """The bytes of one."""
         return self.text[self.offsets[index] : self.offsets[index + 1]].tobytes()
@@ -78,7 +75,7 @@ class Inventory:
         reader = _open(self.path)
         while True:
             pieces = _read(reader, max_bytes)
-            if not len(pieces):
+            if not len(pieces.counts):
                 return
             yield pieces
 
