@@ -14,7 +14,7 @@ import msgspec
 from gristmill import errors
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.errors import GristmillError, RunError
-from gristmill.run.budget import MIN_BLOCK_BYTES, Budget, settle_budget
+from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess
@@ -33,6 +33,8 @@ class LocalBackend:
     def __init__(self, config: RunJob, processes: Sequence[WorkerProcess]) -> None:
         self._config = config
         self._budget = settle_budget(config)
+        # What the program round a run holds is not the run's.
+        self._foreign_bytes = max(resident_bytes() - RUN_BYTES, 0)
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
@@ -148,7 +150,7 @@ class LocalBackend:
     def _watch_memory(self, progress: Progress) -> None:
         """End the largest worker at work where the budget is about to be exceeded."""
         sizes = {worker: resident_bytes(worker.process.pid) for worker in self._workers}
-        total = resident_bytes() + sum(sizes.values())
+        total = max(resident_bytes() - self._foreign_bytes, 0) + sum(sizes.values())
         progress.saw_memory(total)
         busy = self._busy()
         if any(worker.is_too_large for worker in busy):
