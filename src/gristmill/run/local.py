@@ -17,7 +17,7 @@ from gristmill.errors import GristmillError, RunError
 from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess
+from gristmill.run.process import WorkerProcess, start_worker
 from gristmill.run.progress import Progress
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
@@ -164,7 +164,7 @@ class LocalBackend:
         return [key.data for key, _ in self._selector.select(timeout)]
 
     def _start(self, process: WorkerProcess | None = None) -> None:
-        worker = _Worker(process or WorkerProcess())
+        worker = _Worker(process or start_worker(self._config))
         self._workers.append(worker)
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
         worker.send(Load(self._config.tokenizer if isinstance(self._config, TokenizeConfig) else None))
