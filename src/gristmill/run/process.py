@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from typing import IO
 
-from gristmill.config import Backend, RunJob
+from gristmill.config import Backend, RunJob, TrainConfig
 from gristmill.run.resources import num_cores
 
 LOG_LINES = 5
@@ -71,7 +71,10 @@ def choose_backend(config: RunJob) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
     is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
-    default: Backend = "inline" if config.run.preset == "streaming" or is_here_only else "local"
+    # Counting is over before a single worker would have started.
+    is_light = isinstance(config, TrainConfig) and config.run.workers == 1
+    is_inline = config.run.preset == "streaming" or is_here_only or is_light
+    default: Backend = "inline" if is_inline else "local"
     return config.run.backend or default
 
 
