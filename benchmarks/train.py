@@ -114,6 +114,7 @@ def train_tokenizers(corpus: Path, vocab_size: int, output: Path) -> list[list[s
 
 def train_gigatoken(corpus: Path, vocab_size: int, output: Path) -> list[list[str]]:
     import gigatoken
+
     from gristmill.train.start import token_text
 
     source = gigatoken.JsonlFileSource([str(corpus)], field="text")
@@ -137,9 +138,8 @@ def render(timings: dict[str, list[dict[str, float]]], differing: list[str]) -> 
     lines = [f"{'trainer':<20} {'seconds':>8} {'times ours':>10} {'peak MB':>8} {'times ours':>10}  merges"]
     for name, (seconds, peak) in medians.items():
         verdict = "DIFFER" if name in differing else "equal"
-        lines.append(
-            f"{name:<20} {seconds:8.2f} {seconds / ours_s:10.2f} {peak:8.0f} {peak / ours_mb:10.2f}  {verdict}"
-        )
+        times = f"{seconds:8.2f} {seconds / ours_s:10.2f} {peak:8.0f} {peak / ours_mb:10.2f}"
+        lines.append(f"{name:<20} {times}  {verdict}")
     return "\n".join(lines)
 
 
