@@ -130,7 +130,8 @@ private:
     std::vector<uint32_t> met_, made_;
 };
 
-// Bytes that a Learner holds at its peak, at most, for pieces of `num_symbols` symbols in all.
+// Bytes that a Learner holds at its peak for pieces of `num_symbols` symbols in all. More only where one pair is a large part
+// of all pairs.
 uint64_t memory_needed(uint64_t num_pieces, uint64_t num_symbols, size_t vocab_size, unsigned num_threads);
 
 }  // namespace gristmill::train
