@@ -77,7 +77,8 @@ def make_pieces(num_pieces: int, *, seed: int) -> Pieces:
     text = np.frombuffer("\n".join(made_documents(400, seed=seed)).encode(), np.uint8)
     found = np.zeros(0, f"S{LONGEST}")
     while len(found) < num_pieces:
-        more = [made_chunk(text, chance) for _ in range(1 + (num_pieces - len(found)) // CHUNK)]
+        missing = num_pieces - len(found)
+        more = [made_chunk(text, chance, min(CHUNK, missing)) for _ in range(1 + missing // CHUNK)]
         found = np.unique(np.concatenate([found, *more]))
     if len(found) > num_pieces:
         found = np.sort(chance.choice(found, num_pieces, replace=False))
@@ -87,22 +88,22 @@ def make_pieces(num_pieces: int, *, seed: int) -> Pieces:
     return Pieces(buffer[buffer != 0], offsets, made_counts(lengths, chance))
 
 
-def made_chunk(text: NDArray[np.uint8], chance: np.random.Generator) -> NDArray[np.bytes_]:
+def made_chunk(text: NDArray[np.uint8], chance: np.random.Generator, size: int) -> NDArray[np.bytes_]:
     """Pieces whose every next byte followed the two before it somewhere in the text."""
     context = text[:-2].astype(np.int32) << 8 | text[1:-1]
     order = np.argsort(context, kind="stable")
     followers = text[2:][order]
     begins = np.searchsorted(context[order], np.arange(1 << 16))
     sizes = np.bincount(context, minlength=1 << 16)
-    lengths = np.clip(chance.lognormal(2.45, 0.5, CHUNK).round(), 1, LONGEST).astype(np.int64)
-    at = chance.integers(0, len(text) - 2, CHUNK)
-    made = np.zeros((CHUNK, LONGEST), np.uint8)
+    lengths = np.clip(chance.lognormal(2.45, 0.5, size).round(), 1, LONGEST).astype(np.int64)
+    at = chance.integers(0, len(text) - 2, size)
+    made = np.zeros((size, LONGEST), np.uint8)
     made[:, 0], made[:, 1] = text[at], text[at + 1]
     for i in range(2, LONGEST):
         before = made[:, i - 2].astype(np.int32) << 8 | made[:, i - 1]
-        size = sizes[before]
-        picked = begins[before] + (chance.random(CHUNK) * size).astype(np.int64)
-        made[:, i] = np.where(size > 0, followers[np.minimum(picked, len(followers) - 1)], text[0])
+        num = sizes[before]
+        picked = begins[before] + (chance.random(size) * num).astype(np.int64)
+        made[:, i] = np.where(num > 0, followers[np.minimum(picked, len(followers) - 1)], text[0])
     made[np.arange(LONGEST) >= lengths[:, None]] = 0
     return made.reshape(-1).view(f"S{LONGEST}")
 

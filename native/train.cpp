@@ -14,6 +14,7 @@ constexpr size_t kFewPlaces = 4000;          // below this a round is not worth 
 constexpr size_t kMostPlaces = 1 << 21;      // of a batch of several merges: bounds what one round notes down
 constexpr size_t kPairsAMerge = 4;           // pairs kept for every merge still to be learned
 constexpr size_t kLeastPairs = 1 << 16;
+constexpr size_t kMostTied = 1000;
 
 }  // namespace
 
@@ -222,30 +223,38 @@ void Learner::choose_by_ids() {
 }
 
 // By bytes, (z, y) may come before a pair of equal count: all pairs of one count are looked at together, and the batch
-// ends where (b, y) is among them.
+// ends where (b, y) is among them. Where they are too many, they are merged one by one.
 void Learner::choose_by_bytes() {
-    Candidate candidate;
     bool is_going = true;
-    while (is_going && queue_.pop(pairs_, floor_, candidate)) {
-        tied_.assign(1, candidate);
-        while (queue_.pop(pairs_, floor_, candidate)) {
-            if (candidate.count != tied_[0].count) {
-                put_back(candidate);
-                break;
-            }
-            tied_.push_back(candidate);
-        }
+    while (is_going && pop_tied()) {
+        bool is_crowded = crowded_count_ == tied_[0].count;
         for (const Candidate& tied : tied_) {
             tied_round_[left_of(tied.key)] = round_;
-            is_going &= chosen_.empty() || !is_in_conflict(tied);
+            is_going &= chosen_.empty() || (!is_crowded && !is_in_conflict(tied));
         }
         size_t next = 0;
         while (is_going && next < tied_.size()) {
             uint32_t right = right_of(tied_[next].key);
-            is_going = take(tied_[next++]) && tied_round_[right] != round_;
+            is_going = take(tied_[next++]) && tied_round_[right] != round_ && !is_crowded;
         }
         while (next < tied_.size()) put_back(tied_[next++]);
     }
+}
+
+// The best pair and those of the same count, in order; of a crowd, not all.
+bool Learner::pop_tied() {
+    Candidate candidate;
+    tied_.clear();
+    while (queue_.pop(pairs_, floor_, candidate)) {
+        if (!tied_.empty() && candidate.count != tied_[0].count) {
+            put_back(candidate);
+            break;
+        }
+        tied_.push_back(candidate);
+        if (tied_.size() >= kMostTied) crowded_count_ = candidate.count;
+        if (crowded_count_ == candidate.count) break;
+    }
+    return !tied_.empty();
 }
 
 // Merging

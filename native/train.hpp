@@ -2,6 +2,7 @@
 // pieces before every merge would find it, for any number of threads.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -91,6 +92,7 @@ private:
     void choose();
     void choose_by_ids();
     void choose_by_bytes();
+    bool pop_tied();
     bool is_in_conflict(const Candidate& candidate) const;
     bool take(const Candidate& candidate);
     void put_back(const Candidate& candidate) { queue_.push(candidate); }
@@ -122,12 +124,14 @@ private:
     uint32_t round_ = 0;
     std::vector<uint32_t> left_round_, right_round_, tied_round_;  // by token: the last round it was taken in
     std::vector<Candidate> tied_;
+    int64_t crowded_count_ = 0;  // so many pairs have this count that they are not looked at together
 
     std::vector<int64_t> sums_;  // by token, while one merge is settled
     std::vector<uint32_t> met_, made_;
 };
 
-// Bytes that a Learner holds at its peak, at most, for pieces of `num_symbols` symbols in all.
+// Bytes that a Learner holds at its peak for pieces of `num_symbols` symbols in all. More only where one pair is a large part
+// of all pairs.
 uint64_t memory_needed(uint64_t num_pieces, uint64_t num_symbols, size_t vocab_size, unsigned num_threads);
 
 }  // namespace gristmill::train

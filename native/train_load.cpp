@@ -102,7 +102,7 @@ void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {
 uint64_t memory_needed(uint64_t num_pieces, uint64_t num_symbols, size_t vocab_size, unsigned num_threads) {
     uint64_t records = num_pieces * kHeaderBytes + num_symbols * symbol_bytes(vocab_size);
     uint64_t lists = num_symbols * sizeof(uint32_t);
-    uint64_t noted = lists / 4;             // neighbours of the most frequent pair, and lists not yet moved down
+    uint64_t noted = lists * 3 / 8;         // neighbours of the most frequent pair, and lists not yet moved down
     uint64_t by_token = vocab_size * 256;   // spellings, and what each shard counts by token
     return records + lists + noted + by_token * (1 + num_threads) + (uint64_t{64} << 20);
 }

@@ -4,6 +4,8 @@ import itertools
 import json
 import os
 import random
+import subprocess
+import sys
 import sysconfig
 from collections import Counter
 from pathlib import Path
@@ -251,6 +253,16 @@ def test_ties_by_bytes_equal_a_recount_on_real_text():
     assert list(map(tuple, learned.rules.tolist())) == rules
 
 
+def test_a_crowd_of_ties_by_bytes_is_merged_in_order():
+    counts = {bytes([97 + i % 26, 97 + i // 26 % 26, 65 + i // 676]): 1 for i in range(2600)}
+    pieces = pieces_of(counts)
+    start = new_start(pieces, is_whole_alphabet=False)
+    options = {"vocab_size": len(start.tokens) + 60, "tie_break": "bytes", "max_token_length": 3}
+    spellings = [spelling(token, "bytes") for token in start.tokens]
+    rules, _ = learn_slowly(counts, spellings, start.alphabet, **options)
+    assert list(map(tuple, learn_merges(pieces, start, **options).rules.tolist())) == rules
+
+
 # Known failures of others
 
 
@@ -485,3 +497,20 @@ def test_extending_by_nothing_and_resuming_to_the_full_size_give_what_one_traini
 def test_only_merges_can_be_extended():
     with pytest.raises(UnsupportedTokenizerError, match="merges"):
         start_from(TokenizerSpec(model=RankModel(ranks={b"a": 0})))
+
+
+# The benchmark
+
+
+def test_the_benchmark_makes_the_same_pieces_again_and_learns_the_same_at_any_number_of_threads():
+    script = Path(__file__).parents[1] / "benchmarks" / "train_inventory.py"
+    options = ["--pieces", "3000", "--vocab-size", "600", "--threads", "1", "2"]
+    first, again = (
+        subprocess.run([sys.executable, script, *options], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    )
+    results = [json.loads(line) for line in (first + again).splitlines()]
+    assert [result["threads"] for result in results] == [1, 2, 1, 2]
+    assert {result["num_pieces"] for result in results} == {3000}
+    assert {result["num_merges"] for result in results} == {344}
+    assert len({result["sha256"] for result in results}) == 1

@@ -139,5 +139,5 @@ def learn_merges(
 
 
 def memory_needed(*, num_pieces: int, num_symbols: int, vocab_size: int, num_threads: int = 1) -> int:
-    """Bytes that learning holds at its peak, the caller's arrays not counted."""
+    """About how many bytes learning holds at its peak, the caller's arrays not counted."""
     return _native.training_memory(num_pieces, num_symbols, vocab_size, num_threads)
