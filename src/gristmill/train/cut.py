@@ -15,9 +15,9 @@ from gristmill.spec import Split
 SPACES = "metaspace"
 NAMES = {
     "gpt2": "gpt2",
-    "gpt4": "cl100k_base",
-    "cl100k": "cl100k_base",
-    "cl100k_base": "cl100k_base",
+    "gpt4": "llama3",  # tiktoken's cl100k_base as `tokenizers` writes it: its {1,3}+ means something else there
+    "cl100k": "llama3",
+    "cl100k_base": "llama3",
     "o200k": "o200k_base",
     "o200k_base": "o200k_base",
     "llama3": "llama3",
