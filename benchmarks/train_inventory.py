@@ -123,7 +123,7 @@ def save(pieces: Pieces, folder: Path) -> None:
 def measure(folder: Path, vocab_size: int, num_threads: int) -> dict[str, object]:
     """Seconds and peak memory of learning, in this process, the arrays that come in included."""
     pieces = Pieces(*(np.load(folder / f"{name}.npy") for name in Pieces._fields))
-    num_pieces, num_bytes = len(pieces.counts), len(pieces.buffer)
+    num_pieces, num_bytes = len(pieces.counts), len(pieces.text)
     began, began_cpu = time.perf_counter(), time.process_time()
     learning = Learning(pieces, new_start(pieces), vocab_size=vocab_size, num_threads=num_threads)
     del pieces

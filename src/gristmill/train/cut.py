@@ -15,7 +15,7 @@ from gristmill.spec import Split
 SPACES = "metaspace"
 NAMES = {
     "gpt2": "gpt2",
-    "gpt4": "llama3",  # tiktoken's cl100k_base as `tokenizers` writes it: its {1,3}+ means something else there
+    "gpt4": "llama3",  # the same pieces; `tokenizers` reads the {1,3}+ of cl100k_base otherwise
     "cl100k": "llama3",
     "cl100k_base": "llama3",
     "o200k": "o200k_base",
