@@ -59,7 +59,8 @@ def convert(
     """Write what a finished run holds in another format, by default into a folder beside the run's; `force`
     replaces an earlier conversion there."""
     run = open_run(folder)
-    output = Path(os.path.abspath(output or f"{os.path.abspath(folder)}-{to}"))
+    shown = output or Path(f"{folder if folder.name else os.path.abspath(folder)}-{to}")
+    output = Path(os.path.abspath(shown))
     config, layout = _settle(run, to, is_single_file)
     _check_target(output, force=force)
     stage = output.with_name(f".{output.name}.converting")
@@ -72,7 +73,7 @@ def convert(
         finally:
             shutil.rmtree(stage, ignore_errors=True)
     on_step("")
-    return Conversion(folder=str(output), manifest=manifest)
+    return Conversion(folder=str(shown), manifest=manifest)
 
 
 def _settle(run: FinishedRun, to: OutputFormat, is_single_file: bool) -> tuple[WriteConfig, Layout]:

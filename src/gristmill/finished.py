@@ -6,6 +6,7 @@ An item is a row, or a document where those are what was written. A document is 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.config import TokenizerConfig
 from gristmill.errors import InputError, RunError
 from gristmill.layout import Layout
 from gristmill.pack.rows import RowIds, Rows, offsets_of
@@ -84,6 +87,12 @@ class FinishedRun:
     def has_rows(self) -> bool:
         """Items are rows, not documents."""
         return self.layout.sequence_length is not None
+
+    @property
+    def tokenizer(self) -> TokenizerConfig:
+        """The run's tokenizer, found from any folder."""
+        config, path = self.plan.config.tokenizer, self.plan.tokenizer_path
+        return msgspec.structs.replace(config, source=path) if os.path.exists(path) else config
 
     @cached_property
     def shards(self) -> list[tuple[int, ShardRecord]]:

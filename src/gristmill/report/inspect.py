@@ -184,7 +184,7 @@ def choose_format(run: FinishedRun, name: str | None) -> OutputFormat:
 
 def load_matching(run: FinishedRun) -> tuple[Tokenizer | None, list[str]]:
     """The run's own tokenizer, or a note on why there is none."""
-    config = run.plan.config.tokenizer
+    config = run.tokenizer
     try:
         tokenizer = load_configured(config)
     except GristmillError as error:

@@ -33,6 +33,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     not_checked: tuple[str, ...]
     """What could not be looked at, and why."""
+    is_looked_at: bool
+    """At least in part."""
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +42,16 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     is_sound: bool
+    """Nothing is wrong with what was looked at."""
+    is_complete: bool
+    """All was looked at that was to be."""
     checks: tuple[Check, ...]
 
 
 def verify(
     folder: Path, *, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _step: None
 ) -> Verification:
-    """Check a finished run; `sample` is how many documents are read and encoded again, and where it is given,
-    a document that cannot be is a fault."""
+    """Check a finished run; `sample` is how many documents are read and encoded again."""
     try:
         run = open_run(folder)
     except RunError as error:
@@ -62,10 +66,9 @@ def verify(
         "shards": lambda: check_shards(run, sound, on_step),
         "ledger": lambda: check_ledgers(run),
         "borders": lambda: check_borders(run, sound, on_step),
-        "sample": lambda: check_sample(
-            run, sound, num_documents=num_sampled, seed=seed, is_asked_for=sample is not None
-        ),
     }
+    if num_sampled:
+        steps["sample"] = lambda: check_sample(run, sound, num_documents=num_sampled, seed=seed)
     checks = []
     for name, look in steps.items():
         on_step(name)
@@ -83,10 +86,19 @@ def _caught(look: Callable[[], Findings]) -> Findings:
 
 
 def _check(name: str, found: Findings) -> Check:
-    return Check(name=name, what=found.what, faults=tuple(found.faults), not_checked=tuple(found.not_checked))
+    return Check(
+        name=name,
+        what=found.what,
+        faults=tuple(found.faults),
+        not_checked=tuple(found.not_checked),
+        is_looked_at=found.is_looked_at,
+    )
 
 
 def _conclude(folder: Path, checks: list[Check]) -> Verification:
     return Verification(
-        folder=str(folder), is_sound=not any(check.faults for check in checks), checks=tuple(checks)
+        folder=str(folder),
+        is_sound=not any(check.faults for check in checks),
+        is_complete=not any(check.not_checked for check in checks),
+        checks=tuple(checks),
     )
