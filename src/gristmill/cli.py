@@ -187,21 +187,26 @@ class ShowVersion(argparse.Action):
 
 def run_demo_command(arguments: argparse.Namespace) -> int:
     """Show the demo: prepare it, then run its commands as a user would; the first that fails ends it."""
-    from gristmill.demo import FOLDER, prepare_demo, render_demo
+    from gristmill import demo as shown
 
-    demo = prepare_demo(Path(arguments.output or FOLDER))
-    print(render_demo(demo))
-    if demo.comparison.wrong_document is not None:
+    demo = shown.prepare_demo(Path(arguments.output or shown.FOLDER))
+    print(f"text        {demo.source}")
+    if status := _run_shown(demo.training):
+        return status
+    compared = shown.compare(demo.tokenizer, demo.documents)
+    print(f"\n{shown.render_comparison(compared)}")
+    if compared.wrong_document is not None:
         return 1
     for command in demo.commands:
-        if command[0] not in COMMANDS:
-            continue
-        print(f"\n$ gristmill {shlex.join(command)}", flush=True)
-        status = main(command)
-        if status != 0:
+        if status := _run_shown(command):
             return status
     print(f"\nThe jobs, the tokenizer and the shards are in {demo.folder}: change a job and run it again.")
     return 0
+
+
+def _run_shown(command: list[str]) -> int:
+    print(f"\n$ gristmill {shlex.join(command)}", flush=True)
+    return main(command)
 
 
 def run_tokenizer_command(arguments: argparse.Namespace) -> int:

@@ -26,7 +26,7 @@ from gristmill.pack.rows import RowIds, Rows, offsets_of
 from gristmill.plan import Plan
 from gristmill.records import Manifest, ShardRecord, UnitRecord
 from gristmill.run.folder import QUARANTINE, read_records, require_manifest, require_plan
-from gristmill.run.quarantine import first_records
+from gristmill.run.quarantine import first_records, quarantined
 from gristmill.sidecars import DOCUMENT, FOLDER, SEGMENT, read_table
 
 SHARD_NAME = re.compile(r"\d{5,}-\d{3,}")
@@ -161,9 +161,9 @@ def find_item(run: FinishedRun, index: int) -> Place:
     """Where an item of the run lies."""
     total = run.starts[-1]
     if not 0 <= index < total:
-        kind = "rows" if run.has_rows else "documents"
-        there = f"0..{total - 1}" if total else "none"
-        raise InputError(f"{run.folder}: has no number {index} among its {total} {kind} ({there})")
+        kind = "row" if run.has_rows else "document"
+        there = f"it has {kind}s 0..{total - 1}" if total else f"it has no {kind}s"
+        raise InputError(f"{run.folder}: has no {kind} {index}; {there}")
     at = bisect_right(run.starts, index) - 1
     unit, shard = run.shards[at]
     return Place(unit, index - run.unit_starts[unit], shard, index - run.starts[at])
@@ -272,9 +272,17 @@ def _at_record(run: FinishedRun, wanted: str) -> Iterator[int]:
             if at < len(table) and (int(table[at]["slice"]), int(table[at]["record"])) == entry:
                 yield (unit << 32) + at
                 return
+    path = run.plan.files[file].path
+    for entry in quarantined(run.folder, run.plan, run.records.values()):
+        if (entry.file, entry.record) == (path, record):
+            why = f"{entry.reason}{': ' + entry.detail if entry.detail else ''}"
+            raise InputError(
+                f"{run.folder}: record {record} of {name} was bad and is no document of this run ({why}); "
+                f"see {run.folder / QUARANTINE}"
+            )
     raise InputError(
-        f"{run.folder}: record {record} of {name} is no document of this run; it was bad (see {QUARANTINE}), "
-        "left out by a limit, or is not there"
+        f"{run.folder}: record {record} of {name} is no document of this run; it was skipped, left out by a "
+        "limit, or is not there"
     )
 
 
