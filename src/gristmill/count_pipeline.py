@@ -25,8 +25,8 @@ from gristmill.read.documents import keep_documents
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Sidecars
 from gristmill.stopwatch import Stopwatch
-from gristmill.train.counting import PieceCounter
-from gristmill.train.cut import cut_of
+from gristmill.training.counting import PieceCounter
+from gristmill.training.cut import cut_of
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
