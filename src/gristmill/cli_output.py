@@ -54,7 +54,7 @@ def run_inspect_command(arguments: argparse.Namespace) -> int:
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
     """Describe `verify`."""
-    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run, or of a conversion")
     parser.add_argument(
         "--sample",
         type=int,

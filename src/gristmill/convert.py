@@ -18,14 +18,14 @@ import numpy as np
 from gristmill.config import OutputFormat, WriteConfig
 from gristmill.drafts import Draft, reported, sync_folder
 from gristmill.errors import ConfigError, RunError
-from gristmill.finished import FinishedRun, num_items, open_run, rows_of, segments_of_rows
+from gristmill.finished import FinishedRun, is_conversion, num_items, open_run, rows_of, segments_of_rows
 from gristmill.formats import FORMATS, PayloadFormat, check_formats, check_shard, finish_run, read_shard
 from gristmill.formats.payload import END_TYPE, Payload
 from gristmill.formats.protocol import Documents, ItemBlock, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import FileRecord, Manifest, ShardRecord
-from gristmill.run.folder import MANIFEST, PLAN, locked, read_manifest, write_json
+from gristmill.run.folder import MANIFEST, locked, read_manifest, write_json
 from gristmill.verify.hashes import check_file
 from gristmill.write import UNLIMITED, OpenShard, max_shard_tokens
 
@@ -98,8 +98,7 @@ def _check_target(output: Path, *, force: bool) -> None:
     with reported(output):
         if not output.exists() or (output.is_dir() and not any(output.iterdir())):
             return
-    is_ours = (output / MANIFEST).is_file() and not (output / PLAN).exists() and read_manifest(output)
-    if not is_ours:
+    if not is_conversion(output) or read_manifest(output) is None:
         raise RunError(f"{output}: is there and is no conversion; choose another folder with --output")
     if not force:
         raise RunError(f"{output}: holds a conversion already; --force replaces it")

@@ -1,5 +1,5 @@
-"""The whole path in a minute: text found on the machine, jobs that train a tokenizer on it and use it, and how
-to run them."""
+"""The whole path in a minute: text found on the machine, jobs that train a tokenizer on it and use it, and
+the commands that run them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from gristmill.layout import Layout
 from gristmill.pack.rows import RowIds, Rows, offsets_of
 from gristmill.plan import Plan
 from gristmill.records import Manifest, ShardRecord, UnitRecord
-from gristmill.run.folder import QUARANTINE, read_records, require_manifest, require_plan
+from gristmill.run.folder import MANIFEST, PLAN, QUARANTINE, read_records, require_manifest, require_plan
 from gristmill.run.quarantine import first_records, quarantined
 from gristmill.sidecars import DOCUMENT, FOLDER, SEGMENT, read_table
 
@@ -136,6 +136,8 @@ class FinishedRun:
 
 def open_run(folder: Path) -> FinishedRun:
     """A finished run, or what is wrong with the folder."""
+    if is_conversion(folder):
+        raise RunError(f"{folder}: holds a conversion, not a run; name the folder of the run that it is of")
     plan = require_plan(folder)
     manifest = require_manifest(folder)
     records = read_records(folder, plan)
@@ -150,6 +152,11 @@ def open_run(folder: Path) -> FinishedRun:
         if len(record.slice_records) != num_slices or record.unit != unit:
             raise RunError(f"{folder}: the record of unit {unit} is not that of a unit of its plan")
     return FinishedRun(folder, plan, manifest, records)
+
+
+def is_conversion(folder: Path) -> bool:
+    """Whether a folder is what `convert` writes: shards with a manifest, and nothing else of a run."""
+    return (folder / MANIFEST).is_file() and not any((folder / name).exists() for name in (PLAN, FOLDER))
 
 
 def num_items(shard: ShardRecord) -> int:
@@ -273,9 +280,9 @@ def _at_record(run: FinishedRun, wanted: str) -> Iterator[int]:
                 yield (unit << 32) + at
                 return
     path = run.plan.files[file].path
-    for entry in quarantined(run.folder, run.plan, run.records.values()):
-        if (entry.file, entry.record) == (path, record):
-            why = f"{entry.reason}{': ' + entry.detail if entry.detail else ''}"
+    for bad in quarantined(run.folder, run.plan, run.records.values()):
+        if (bad.file, bad.record) == (path, record):
+            why = f"{bad.reason}{': ' + bad.detail if bad.detail else ''}"
             raise InputError(
                 f"{run.folder}: record {record} of {name} was bad and is no document of this run ({why}); "
                 f"see {run.folder / QUARANTINE}"

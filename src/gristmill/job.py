@@ -110,6 +110,16 @@ def as_job(config: TokenizeConfig | Mapping[str, Any] | str | os.PathLike[str]) 
     return make_job(values)
 
 
+def as_training(config: TrainConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TrainConfig:
+    """The training that a config, plain values as in the YAML, or a YAML file describe, checked."""
+    if isinstance(config, str | os.PathLike):
+        return make_training(read_job_file(Path(config)))
+    values = msgspec.to_builtins(config) if isinstance(config, TrainConfig) else config
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{config!r}: is no job; give a TrainConfig, a dict or the path of a YAML file")
+    return make_training(values)
+
+
 def byte_size(value: str | int, *, name: str) -> int:
     """The number of bytes that a size such as 512MB stands for."""
     if isinstance(value, int):

@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from gristmill.errors import RunError
-from gristmill.finished import open_run
-from gristmill.run.folder import MANIFEST, PLAN
+from gristmill.finished import is_conversion, open_run
+from gristmill.run.folder import MANIFEST, PLAN, require_manifest
 from gristmill.verify.borders import check_borders
+from gristmill.verify.conversion import check_conversion
 from gristmill.verify.counts import check_ledgers
 from gristmill.verify.findings import Findings
 from gristmill.verify.hashes import check_files
@@ -52,6 +53,8 @@ def verify(
     folder: Path, *, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _step: None
 ) -> Verification:
     """Check a finished run; `sample` is how many documents are read and encoded again."""
+    if is_conversion(folder):
+        return _verify_conversion(folder, on_step)
     try:
         run = open_run(folder)
     except RunError as error:
@@ -75,6 +78,15 @@ def verify(
         checks.append(_check(name, _caught(look)))
     on_step("")
     return _conclude(folder, checks)
+
+
+def _verify_conversion(folder: Path, on_step: OnStep) -> Verification:
+    try:
+        found = check_conversion(folder, require_manifest(folder), on_step)
+    except RunError as error:
+        found = Findings("manifest of a conversion", [str(error)])
+    on_step("")
+    return _conclude(folder, [_check("files", found)])
 
 
 def _caught(look: Callable[[], Findings]) -> Findings:
