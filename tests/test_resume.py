@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gristmill.errors import ResumeError
 from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
@@ -228,3 +229,12 @@ def test_a_finished_run_of_another_job_is_refused_as_before(tokenizer, tmp_path,
     run(tokenizer, tmp_path / "corpus", tmp_path / "out")
     with pytest.raises(ResumeError, match="holds a run of another job"):
         run(tokenizer, tmp_path / "corpus", tmp_path / "out", **option)
+
+
+def test_line_ends_in_the_kept_config_are_readable_and_read_back(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out", read__join="\n--\t", read__text_field=["text"])
+    text = (tmp_path / "out" / "config.yaml").read_text()
+    assert '  join: "\\n--\\t"\n' in text
+    assert '  separator: "\\n\\n\\n"\n' in text
+    assert yaml.safe_load(text)["read"]["join"] == "\n--\t"

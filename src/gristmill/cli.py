@@ -30,6 +30,11 @@ examples:
   gristmill demo                                     see it work, in a minute at most
   gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
   gristmill plan corpus/ -t path/to/llama3           what that would write and need, before it does
+  gristmill inspect shards --row 0                   a row or document as text
+  gristmill verify shards                            is what was written what it should be?
+  gristmill convert shards --to nanogpt --single-file    another format, without encoding again
+  gristmill train corpus/ --vocab-size 32000 -o tokenizer.json    a tokenizer of your own
+  gristmill counts tokenizer.json.run                the pieces it was learned from
   gristmill tokenizer path/to/llama3                 what was understood of a tokenizer
   gristmill encode -t path/to/llama3 "Hello, you"    text to ids
   gristmill encode -t cl100k_base.tiktoken --json < page.txt
