@@ -54,10 +54,12 @@ clean:
 
 # Editable: a change in Python is live, a change in native code or build files installs anew.
 $(VENV)/installed: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
+	@echo 'building the native core and fetching what it needs: a minute or two, once'
 	$(BIN)/python -m pip install -q -e .
 	touch $@
 
 $(VENV)/installed-for-tests: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
+	@echo 'building the native core and fetching what the tests need: a few minutes, once'
 	$(BIN)/python -m pip install -q -e '.[test]'
 	touch $(VENV)/installed $@
 

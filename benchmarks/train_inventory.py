@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.sample import made_documents
-from gristmill.train.merging import Learning, memory_needed
-from gristmill.train.start import Pieces, new_start
+from gristmill.training.merging import Learning, memory_needed
+from gristmill.training.start import Pieces, new_start
 
 LONGEST = 48
 CHUNK = 1 << 20

@@ -17,16 +17,18 @@ import msgspec
 
 from gristmill import config
 from gristmill.files import write_whole
-from gristmill.job import SECTIONS
+from gristmill.job import SECTIONS, TRAINING_SECTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 INTRO = """\
 # Options
 
-Every option of a job. In a YAML file they stand in their sections; on the command line each can be set as
-`section.key=value`, such as `pack.sequence_length=4096`, with or without `--config`; in Python they are the
-fields of the structs named here. Sizes are numbers of bytes or text such as 512MB, 1.5GB (powers of 1000) or
-4MiB (powers of 1024).
+Every option of a job: `gristmill tokenize` takes the sections tokenizer, read, encode, pack, write and run,
+`gristmill train` the sections read, count, learn and run. In a YAML file they stand in their sections; on the
+command line each can be set as `section.key=value`, such as `pack.sequence_length=4096`, with or without
+`--config`; in Python they are the fields of the structs named here. Sizes are numbers of bytes or text such
+as 512MB, 1.5GB (powers of 1000) or 4MiB (powers of 1024). Paths are relative to the folder in which the
+command is run, in a YAML file too.
 
 `scripts/render_options.py` writes this page from `src/gristmill/config.py`, and a test holds it to that.
 """
@@ -35,7 +37,8 @@ fields of the structs named here. Sizes are numbers of bytes or text such as 512
 def render_page() -> str:
     """The whole page."""
     meanings = field_meanings()
-    return "\n".join([INTRO, *(render_section(name, kind, meanings) for name, kind in SECTIONS.items())])
+    sections = SECTIONS | TRAINING_SECTIONS
+    return "\n".join([INTRO, *(render_section(name, kind, meanings) for name, kind in sections.items())])
 
 
 def render_section(name: str, kind: type[msgspec.Struct], meanings: dict[tuple[str, str], str]) -> str:
@@ -47,7 +50,7 @@ def render_section(name: str, kind: type[msgspec.Struct], meanings: dict[tuple[s
         cells = (
             f"`{name}.{field.name}`",
             render_type(hints[field.name]),
-            render_default(field.default),
+            "required" if f"{name}.{field.name}" in REQUIRED else render_default(field.default),
             meanings[kind.__name__, field.name],
         )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -78,6 +81,8 @@ def render_type(kind: Any) -> str:
         return render_type(get_args(kind)[0]) + render_range(get_args(kind)[1])
     if get_origin(kind) is tuple:
         return f"list of {render_type(get_args(kind)[0])}"
+    if get_origin(kind) is dict:
+        return "patterns and numbers"
     if kind in NAMES:
         return NAMES[kind]
     parts = [part for part in get_args(kind) if part is not type(None)]
@@ -87,27 +92,26 @@ def render_type(kind: Any) -> str:
     return render_type(single[0]) + (", or a list of them" if len(single) < len(parts) else "")
 
 
+REQUIRED = {"tokenizer.source", "read.inputs", "write.output", "learn.output", "learn.vocab_size"}
 NAMES = {str: "text", int: "number", float: "number", bool: "`true`, `false`"}
 
 
 def render_range(limits: msgspec.Meta) -> str:
     """The smallest and largest value allowed."""
-    low, high = limits.ge, limits.le
-    return f" from {low}" + (f" to {high}" if high is not None else "")
+    low = f" above {limits.gt}" if limits.gt is not None else f" from {limits.ge}"
+    return low + (f" to {limits.le}" if limits.le is not None else "")
 
 
 def render_default(value: Any) -> str:
     """A default as YAML has it."""
-    if value is msgspec.NODEFAULT:
-        return "required"
+    if value is msgspec.NODEFAULT or value == ():
+        return "none"
     if value is None:
         return "absent"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
-        return f"`[{', '.join(value)}]`" if value else "required"
-    if value == "":
-        return "required"
+        return f"`[{', '.join(value)}]`"
     return f"`{value!r}`" if isinstance(value, str) and not value.strip() else f"`{value}`"
 
 

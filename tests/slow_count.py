@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from gristmill import _native
 from gristmill.pattern import compile_splits, split_plain
-from gristmill.train.cut import Cut
+from gristmill.training.cut import Cut
 
 MAGIC = b"GMPIECES"
 BLOCK_BYTES = 64 << 10

@@ -144,11 +144,28 @@ def test_documents_before_a_truncation_are_kept(finished):
 
 def test_fail_names_the_file_the_place_and_the_remedy(tokenizer, corpus, tmp_path):
     config = make_config(tokenizer, corpus / "lines.jsonl", tmp_path / "out", read__on_bad_document="fail")
-    with pytest.raises(BadDocumentError, match=r"lines\.jsonl, byte 39: empty .*read\.on_bad_document"):
+    message = r"lines\.jsonl, record 1, byte 39: empty .*read\.on_bad_document"
+    with pytest.raises(BadDocumentError, match=message):
         tokenize(config)
     config = make_config(tokenizer, corpus / "*.gz", tmp_path / "out2", read__on_bad_file="fail")
     with pytest.raises(RunError, match=r"garbage\.jsonl\.gz.*corrupt.*read\.on_bad_file"):
         tokenize(config)
+
+
+def test_fail_in_a_later_part_of_a_file_says_which(tokenizer, tmp_path):
+    lines = ['{"text": "one"}'] * 30 + ["{bad"]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    options = {"read__on_bad_document": "fail", "read__unit_bytes": 100}
+    message = r"a\.jsonl, record \d of the part that begins at 400, byte 480: bad_json"
+    with pytest.raises(BadDocumentError, match=message):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options)
+
+
+def test_the_quarantine_has_no_field_without_meaning(tokenizer, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{bad\n')
+    run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out")
+    entry = json.loads((tmp_path / "out" / "quarantine.jsonl").read_text())
+    assert list(entry) == ["file", "record", "offset", "reason", "detail", "excerpt", "is_file"]
 
 
 def test_skip_counts_and_writes_no_quarantine(tokenizer, corpus, tmp_path):

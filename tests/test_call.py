@@ -1,4 +1,4 @@
-"""`gristmill.tokenize`: the run as a Python call, from a script as plain as people write them."""
+"""`gristmill.tokenize` and `gristmill.train`: jobs as calls, from scripts as plain as people write them."""
 
 import os
 import subprocess
@@ -85,3 +85,32 @@ def test_a_script_without_a_main_guard_uses_worker_processes(values, tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert ended.stderr == ""
     assert ended.stdout.split() == ["once", "80"]
+
+
+def test_a_training_is_a_call_too_and_takes_the_same_kinds_of_job(values, tmp_path):
+    def job(name):
+        learn = {"vocab_size": 400, "output": str(tmp_path / name)}
+        return {"read": values["read"], "learn": learn, "run": values["run"]}
+
+    config = gristmill.TrainConfig(
+        read=gristmill.ReadConfig(inputs=tuple(values["read"]["inputs"])),
+        count=gristmill.CountConfig(pattern="gpt2"),
+        learn=gristmill.LearnConfig(vocab_size=400, output=str(tmp_path / "config.json")),
+        run=gristmill.RunConfig(backend="inline"),
+    )
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("yaml.json")))
+    results = [
+        gristmill.train(config),
+        gristmill.train(job("dict.json")),
+        gristmill.train(tmp_path / "job.yaml"),
+    ]
+    assert len({Path(result.output).read_bytes() for result in results}) == 1
+    assert results[0].vocab_size == 400
+    assert isinstance(results[0], gristmill.TrainResult)
+    assert callable(gristmill.train)
+
+
+@pytest.mark.parametrize("job", [17, ["a.jsonl"], None])
+def test_what_is_no_training_is_refused(job):
+    with pytest.raises(gristmill.ConfigError, match="TrainConfig"):
+        gristmill.train(job)

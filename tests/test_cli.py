@@ -3,16 +3,19 @@
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 import tiktoken
 import tokenizers
 
 import made_tokenizers as made
 from gristmill import cli
+from gristmill.job import SECTIONS, TRAINING_SECTIONS
 from gristmill.sample import train_sample_tokenizer
 
 
@@ -229,3 +232,26 @@ def test_a_closed_pipe_is_quiet(tokenizer_path):
     os.close(writer)
     assert ended.stderr == ""
     assert ended.returncode == 141
+
+
+@pytest.mark.parametrize("command", ["tokenize", "train"])
+def test_help_shows_every_option_with_its_default_and_values(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert re.search(r"^  read\.on_bad_file=continue +continue, fail$", shown, flags=re.MULTILINE)
+    sections = SECTIONS if command == "tokenize" else TRAINING_SECTIONS
+    for name, kind in sections.items():
+        for key in kind.__struct_fields__:
+            assert f"\n  {name}.{key}=" in shown
+
+
+def test_columns_are_named_on_the_command_line(tokenizer_path, tmp_path, capsys):
+    (tmp_path / "a.jsonl").write_text('{"text": "The mill stands by the river."}\n' * 20)
+    job = [str(tmp_path / "a.jsonl"), "-t", str(tokenizer_path), "-o", str(tmp_path / "out")]
+    job += ["--backend", "inline", "encode.eos_id=0"]
+    columns = ["--columns", "input_ids,labels,attention_mask", "--sequence-length", "16"]
+    assert cli.main(["tokenize", *job, "--format", "parquet", *columns]) == 0
+    table = pq.read_table(min((tmp_path / "out" / "parquet").iterdir()))
+    assert table.column_names == ["input_ids", "labels", "attention_mask"]
+    assert len(table["labels"][0].as_py()) == 16

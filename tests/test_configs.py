@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 import gristmill
-from gristmill.job import SECTIONS, make_job, read_job_file
+from gristmill.job import SECTIONS, TRAINING_SECTIONS, make_job, make_training, read_job_file
 from gristmill.sample import made_documents, train_sample_tokenizer
 
 ROOT = Path(__file__).parents[1]
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+TRAINING = ROOT / "configs" / "train.yaml"
+CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - {TRAINING})
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -58,20 +59,31 @@ def test_a_job_runs_as_it_is_where_its_inputs_are(path, place):
     assert Path(result.folder).parent == Path("shards")
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_training_runs_as_it_is_and_leaves_a_tokenizer(place):
+    (place / "tokenizers").mkdir()
+    values = yaml.safe_load(TRAINING.read_text(encoding="utf-8"))
+    values["run"] |= {"backend": "inline"}
+    result = gristmill.train(values)
+    assert result.counted.ledger.documents_encoded == 120
+    assert gristmill.load_tokenizer(result.output).token_to_id("<|endoftext|>") == 0
+
+
+@pytest.mark.parametrize("path", [*CONFIGS, TRAINING], ids=lambda path: path.stem)
 def test_a_job_teaches_only_options_that_exist(path):
     text = path.read_text(encoding="utf-8")
-    config = make_job(read_job_file(path))
+    is_training = path == TRAINING
+    config = (make_training if is_training else make_job)(read_job_file(path))
+    known = TRAINING_SECTIONS if is_training else SECTIONS
     section = ""
     for line in text.splitlines():
         if name := re.match(r"([a-z]+):", line):
             section = name[1]
         if key := re.match(r"  (?:# )?([a-z_]+): ", line):
-            assert key[1] in SECTIONS[section].__struct_fields__, line
+            assert key[1] in known[section].__struct_fields__, line
     assert config.read.inputs
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*CONFIGS, TRAINING], ids=lambda path: path.stem)
 def test_a_job_is_listed_in_the_readme(path):
     assert f"configs/{path.name}" in README
 
@@ -79,3 +91,10 @@ def test_a_job_is_listed_in_the_readme(path):
 def test_jobs_have_outputs_of_their_own():
     outputs = [make_job(read_job_file(path)).write.output for path in CONFIGS]
     assert len(set(outputs)) == len(outputs)
+
+
+def test_no_output_ends_in_the_name_of_its_format():
+    """Shards lie in a folder named after their format; shards/megatron/megatron would puzzle."""
+    for path in CONFIGS:
+        config = make_job(read_job_file(path)).write
+        assert Path(config.output).name != config.format

@@ -179,7 +179,7 @@ def test_the_default_folder_is_beside_the_run(made, tmp_path, monkeypatch, capsy
     shutil.copytree(made / "megatron", tmp_path / "shards")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["convert", "shards", "--to", "olmo"]) == 0
-    assert "shards-olmo" in capsys.readouterr().out
+    assert '"shards-olmo/*.npy"' in capsys.readouterr().out
     assert (tmp_path / "shards-olmo" / "manifest.json").exists()
     assert cli.main(["convert", "shards", "--to", "nanogpt", "--single-file", "-o", "one", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["manifest"]["shards"][0]["name"] == "train"
@@ -242,3 +242,31 @@ def test_what_is_no_finished_run_is_an_error(made, tmp_path):
     (tmp_path / "run" / "manifest.json").unlink()
     with pytest.raises(RunError, match="not finished"):
         convert(tmp_path / "run", "olmo")
+
+
+def test_a_conversion_is_verified_by_its_manifest(made, tmp_path, capsys):
+    convert(made / "megatron", "olmo", output=tmp_path / "out")
+    assert cli.main(["verify", str(tmp_path / "out")]) == 0
+    assert "is what it says it is" in capsys.readouterr().out
+    path = sorted((tmp_path / "out").glob("*.npy"))[-1]
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.unlink()  # it may be linked to the run's
+    path.write_bytes(content)
+    (tmp_path / "out" / "stray").write_text("")
+    assert cli.main(["verify", str(tmp_path / "out")]) == 1
+    shown = capsys.readouterr().out
+    assert f"{path}: has other content" in shown
+    assert "stray: is not in manifest.json" in shown
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest["shards"][0]["files"]["olmo"][0]["path"] = "../../etc/passwd"
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
+    assert cli.main(["verify", str(tmp_path / "out")]) == 1
+    assert "is no file of this folder" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["convert", "--to", "nanogpt"]], ids=lambda words: words[0])
+def test_a_conversion_is_no_run_and_is_told_so(made, tmp_path, capsys, command):
+    convert(made / "megatron", "olmo", output=tmp_path / "out")
+    assert cli.main([*command, str(tmp_path / "out")]) == 2
+    assert "holds a conversion, not a run; name the folder of the run" in capsys.readouterr().err

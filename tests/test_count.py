@@ -13,11 +13,11 @@ from gristmill import _native
 from gristmill.batch import pack_texts
 from gristmill.errors import ConfigError, InputError
 from gristmill.spec import Split
-from gristmill.train import inventory as inventory_module
-from gristmill.train.counting import LEAST_BYTES, PieceCounter
-from gristmill.train.cut import NAMES, Cut, build_cut, cut_of, decode_cut, encode_cut
-from gristmill.train.figures import measure_growth, script_shares, top_pieces
-from gristmill.train.inventory import Inventory, Summary, merge_inventories
+from gristmill.training import inventory as inventory_module
+from gristmill.training.counting import LEAST_BYTES, PieceCounter
+from gristmill.training.cut import NAMES, Cut, build_cut, cut_of, decode_cut, encode_cut
+from gristmill.training.figures import measure_growth, script_shares, top_pieces
+from gristmill.training.inventory import Inventory, Summary, merge_inventories
 from slow_count import block, count_slowly, footer, header, inventory_bytes, varint
 
 ADVERSARIAL = [*TEXTS, *random_texts(400, seed=4), *code_point_texts(together=500)]

@@ -6,9 +6,9 @@ from gristmill.errors import ResumeError, RunError
 from gristmill.job import make_training
 from gristmill.run.count import count
 from gristmill.run.folder import INVENTORY, locked
-from gristmill.train.counting import PieceCounter
-from gristmill.train.cut import cut_of
-from gristmill.train.inventory import Inventory
+from gristmill.training.counting import PieceCounter
+from gristmill.training.cut import cut_of
+from gristmill.training.inventory import Inventory
 from made_runs import make_corpus, write_jsonl
 
 

@@ -1,5 +1,8 @@
 """The demo: the standard library of this machine, or the embedded text, from files to shards."""
 
+import json
+import re
+
 import msgspec
 import pytest
 
@@ -18,6 +21,11 @@ def test_the_demo_goes_from_files_to_shards_with_the_reference_ids(tmp_path, cap
     assert packed.ledger.documents_encoded == documents.ledger.documents_encoded > 100
     assert packed.ledger.tokens_encoded == packed.ledger.tokens_written == documents.ledger.tokens_written
     assert packed.mode == "best_fit"
+    assert not packed.ledger.bad_files
+    assert len(shown.splitlines()) < 150
+    trained = json.loads((folder / "tokenizer" / "tokenizer.json").read_text())
+    assert len(trained["model"]["vocab"]) == demo.VOCAB_SIZE
+    assert (folder / "tokenizer" / "tokenizer.json.run" / "counts.json").exists()
 
 
 def test_the_demo_can_be_shown_again(tmp_path, capsys, monkeypatch):
@@ -28,7 +36,7 @@ def test_the_demo_can_be_shown_again(tmp_path, capsys, monkeypatch):
     assert read_manifest(tmp_path / "demo" / "packed").ledger.documents_encoded > demo.NUM_DOCS
 
 
-@pytest.mark.parametrize("command", ["plan", "tokenize"])
+@pytest.mark.parametrize("command", ["train", "plan", "tokenize"])
 def test_every_command_is_shown_before_it_runs(tmp_path, capsys, monkeypatch, command):
     monkeypatch.setattr(demo, "library_patterns", lambda _root: [])
     assert cli.main(["demo", "--output", str(tmp_path / "demo")]) == 0
@@ -40,7 +48,7 @@ def test_tests_and_installed_packages_are_no_corpus(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")
     patterns = demo.library_patterns(tmp_path)
-    assert [pattern.removeprefix(str(tmp_path)) for pattern in patterns] == ["/*.py", "/package/*.py"]
+    assert [pattern.removeprefix(str(tmp_path)) for pattern in patterns] == ["/[!_]*.py", "/package/[!_]*.py"]
     assert demo.read_documents(patterns) == ["text", "text"]
     assert demo.library_patterns(tmp_path / "nowhere") == []
 
@@ -54,4 +62,4 @@ def test_a_wrong_id_ends_the_demo_with_status_1(tmp_path, capsys, monkeypatch):
     assert cli.main(["demo", "--output", str(tmp_path / "demo")]) == 1
     shown = capsys.readouterr().out
     assert "DIFFERENT from the reference, first in document 3" in shown
-    assert "$ gristmill" not in shown
+    assert re.findall(r"\$ gristmill (\w+)", shown) == ["train"]

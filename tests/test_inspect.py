@@ -85,7 +85,7 @@ def test_records_count_blank_lines_and_bad_ones(tokenizer, tmp_path):
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", read__unit_bytes=10)
     (item,) = inspect_run(tmp_path / "out", document="a.jsonl:3").items
     assert item.parts[0].text == "four"
-    with pytest.raises(InputError, match=r"record 2 of a\.jsonl is no document"):
+    with pytest.raises(InputError, match=r"record 2 of a\.jsonl was bad .*bad_json"):
         inspect_run(tmp_path / "out", document="a.jsonl:2")
 
 
@@ -159,11 +159,32 @@ def test_a_long_text_is_cut_unless_all_of_it_is_asked_for(tokenizer, tmp_path):
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out")
     found = inspect_run(tmp_path / "out")
     assert "--full shows them" in render_inspection(found)
+    assert len(render_inspection(found)) < 3_000
     assert len(render_inspection(found, is_full=True)) > 50_000
 
 
+def test_many_lines_and_many_parts_are_cut_likewise(tokenizer, tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["line\n" * 50] + ["short"] * 40)
+    options = {"write__format": "parquet", "pack__sequence_length": 256}
+    run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options)
+    found = inspect_run(tmp_path / "out", row=0)
+    shown = render_inspection(found)
+    assert len(shown.splitlines()) < 80
+    assert f"⟦{len(found.items[0].parts) - 12} more parts; --full shows them⟧" in shown
+    assert "more" not in render_inspection(found, is_full=True)
+
+
+def test_a_record_that_was_bad_is_told_with_its_reason(tokenizer, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 3}\n{"text": "two"}\n')
+    run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out")
+    with pytest.raises(InputError, match=r"record 1 of a\.jsonl was bad .*wrong_type.*quarantine\.jsonl"):
+        inspect_run(tmp_path / "out", document="a.jsonl:1")
+    with pytest.raises(InputError, match=r"record 9 of a\.jsonl is no document"):
+        inspect_run(tmp_path / "out", document="a.jsonl:9")
+
+
 def test_what_is_not_there_is_a_clear_error(rows, tmp_path):
-    with pytest.raises(InputError, match="has no number 1000000"):
+    with pytest.raises(InputError, match=r"has no row 1000000; it has rows 0\.\.\d+$"):
         inspect_run(rows, row=10**6)
     with pytest.raises(InputError, match="no document 'doc-9999'"):
         inspect_run(rows, document="doc-9999")

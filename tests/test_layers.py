@@ -18,7 +18,7 @@ LAYERS = (
     {"load"},
     {"engine_choice"},
     {"tokenizer"},
-    {"read", "pack", "train"},
+    {"read", "pack", "training"},
     {"encode", "plan", "formats", "sidecars"},
     {"write", "unit_input"},
     {"write_behind"},

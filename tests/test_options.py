@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gristmill.job import SECTIONS
+from gristmill.job import SECTIONS, TRAINING_SECTIONS
 
 ROOT = Path(__file__).parents[1]
-OPTIONS = [(name, key) for name, kind in SECTIONS.items() for key in kind.__struct_fields__]
+ALL = SECTIONS | TRAINING_SECTIONS
+OPTIONS = [(name, key) for name, kind in ALL.items() for key in kind.__struct_fields__]
 
 
 @pytest.fixture(scope="module")
@@ -26,5 +27,5 @@ def test_the_page_is_what_the_config_says(renderer):
 
 @pytest.mark.parametrize(("section", "key"), OPTIONS, ids=lambda name: name)
 def test_every_option_has_a_meaning(renderer, section, key):
-    assert renderer.field_meanings()[SECTIONS[section].__name__, key]
+    assert renderer.field_meanings()[ALL[section].__name__, key]
     assert f"| `{section}.{key}` |" in renderer.render_page()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import gristmill
 
@@ -9,9 +10,11 @@ PUBLIC = {
     "BadDocumentError",
     "BadFileError",
     "ConfigError",
+    "CountConfig",
     "EncodeConfig",
     "GristmillError",
     "InputError",
+    "LearnConfig",
     "LedgerError",
     "MissingPackageError",
     "PackConfig",
@@ -26,11 +29,14 @@ PUBLIC = {
     "TokenizerConfig",
     "TokenizerError",
     "TokenizerFormatError",
+    "TrainConfig",
+    "TrainResult",
     "UnsupportedTokenizerError",
     "WriteConfig",
     "__version__",
     "load_tokenizer",
     "tokenize",
+    "train",
 }
 
 
@@ -41,6 +47,13 @@ def test_all_lists_the_public_names():
 def test_every_public_name_exists():
     for name in PUBLIC:
         assert getattr(gristmill, name) is not None
+
+
+def test_no_module_hides_a_public_name():
+    """Importing gristmill.x sets the attribute x, whatever __getattr__ would have given."""
+    package = Path(gristmill.__file__).parent
+    modules = {path.stem for path in package.glob("*.py")} | {path.name for path in package.glob("*/")}
+    assert set(gristmill.__all__) & modules == set()
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -72,7 +72,9 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("number", "output"), [(0, r"\d+\n"), (1, r"(?s).*The mill stands by the river\.\n")], ids=["run", "ids"]
+    ("number", "output"),
+    [(0, r"\d+\n"), (1, r"\d+ native\n"), (2, r"(?s).*The mill stands by the river\.\n")],
+    ids=["run", "train", "ids"],
 )
 def test_an_example_runs_as_typed(number, output, place, capsys):
     example = blocks("python")[number]
@@ -82,7 +84,7 @@ def test_an_example_runs_as_typed(number, output, place, capsys):
 
 
 def test_there_is_no_example_that_is_not_run():
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
 
 
 def test_the_first_tokenize_command_runs_as_typed(place, capsys):
@@ -92,6 +94,21 @@ def test_the_first_tokenize_command_runs_as_typed(place, capsys):
     for line in lines[:2]:
         assert cli.main(line.split()) == 0
     assert (place / "shards" / "manifest.json").exists()
+
+
+def test_the_training_commands_run_as_typed(place, capsys):
+    (block,) = [block for block in blocks(r"\w*") if block.startswith("gristmill train")]
+    (place / "more").mkdir()
+    (place / "more" / "b.jsonl").write_text('{"text": "Twice weighed, once ground."}\n' * 20)
+    for line in block.splitlines():
+        assert cli.main(line.partition("#")[0].removeprefix("gristmill ").split()) == 0, line
+    assert (place / "tokens" / "manifest.json").exists()
+
+
+def test_the_command_line_is_listed_in_full():
+    (block,) = [block for block in blocks(r"\w*") if block.startswith("gristmill demo")]
+    assert set(re.findall(r"^gristmill (\w+)", block, flags=re.MULTILINE)) == set(cli.COMMANDS)
+    assert set(re.findall(r"^ +gristmill (\w+)", cli.EXAMPLES, flags=re.MULTILINE)) == set(cli.COMMANDS)
 
 
 def test_every_path_in_the_tree_exists():

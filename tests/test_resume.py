@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from gristmill.errors import ResumeError
 from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
 from made_runs import make_corpus, output_bytes, run
 
@@ -200,3 +203,38 @@ def test_config_of_a_run_is_the_job_again(tokenizer, tmp_path):
     done = subprocess.run(again, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "finished before" in done.stdout
+
+
+def test_a_finished_run_answers_without_loading_the_tokenizer(tokenizer, tmp_path, monkeypatch):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    own = tmp_path / "own.json"
+    shutil.copy(tokenizer, own)
+    first = run(own, tmp_path / "corpus", tmp_path / "out")
+
+    def load(_config):
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("gristmill.run.inline.load_configured", load)
+    again = run(own, tmp_path / "corpus", tmp_path / "out")
+    assert again.last is None
+    assert again.manifest == first.manifest
+    os.utime(own, ns=(1, 1))
+    with pytest.raises(AssertionError, match="loaded"):
+        run(own, tmp_path / "corpus", tmp_path / "out")
+
+
+@pytest.mark.parametrize("option", [{"run__max_rows": 3}, {"encode__add_eos": False}])
+def test_a_finished_run_of_another_job_is_refused_as_before(tokenizer, tmp_path, option):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    with pytest.raises(ResumeError, match="holds a run of another job"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "out", **option)
+
+
+def test_line_ends_in_the_kept_config_are_readable_and_read_back(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out", read__join="\n--\t", read__text_field=["text"])
+    text = (tmp_path / "out" / "config.yaml").read_text()
+    assert '  join: "\\n--\\t"\n' in text
+    assert '  separator: "\\n\\n\\n"\n' in text
+    assert yaml.safe_load(text)["read"]["join"] == "\n--\t"

@@ -108,7 +108,7 @@ def test_counts_serve_other_sizes(corpus, tmp_path):
 def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
     train(make_config(corpus[0], tmp_path / "whole.json"))
     monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
-    monkeypatch.setattr("gristmill.train.merging.REPORT_S", 0.0)
+    monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
 
     def stop(num_tokens, _wanted):
         if num_tokens > 600 and (tmp_path / "cut.json.run" / CHECKPOINT).exists():

@@ -23,9 +23,9 @@ from gristmill.load.hf_json import load_tokenizer_json
 from gristmill.pattern import PATTERNS
 from gristmill.sample import made_documents, sample_documents
 from gristmill.spec import RankModel, Split, TokenizerSpec
-from gristmill.train.merging import Learning, learn_merges, memory_needed, resume
-from gristmill.train.start import Pieces, new_start, spelling, start_from
-from gristmill.train.tokenizer_json import extended_json, new_json
+from gristmill.training.merging import Learning, learn_merges, memory_needed, resume
+from gristmill.training.start import Pieces, new_start, spelling, start_from
+from gristmill.training.tokenizer_json import extended_json, new_json
 from slow_merges import learn_slowly
 
 NUM_RANDOM = int(os.environ.get("GRISTMILL_RANDOM_INVENTORIES", "200"))
@@ -370,7 +370,7 @@ def test_bytes_that_are_no_characters_cut_a_piece():
 
 
 def test_a_training_can_be_stopped_and_resumed(monkeypatch):
-    monkeypatch.setattr("gristmill.train.merging.REPORT_S", 0.0)
+    monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
     pieces = pieces_of(cut(sample_documents()))
     start = new_start(pieces)
     whole = learn_merges(pieces, start, vocab_size=1200)

@@ -13,6 +13,7 @@ import pytest
 
 from gristmill import cli
 from gristmill.errors import RunError
+from gristmill.run.folder import read_plan
 from gristmill.sample import train_sample_tokenizer
 from gristmill.sidecars import SEGMENT
 from gristmill.verify import verify
@@ -319,7 +320,7 @@ def test_a_missing_unit_record_is_found(copy):
     assert any("units/00002.json: is missing" in fault for fault in faults_of(folder, sample=0))
 
 
-def test_a_changed_input_is_not_checked_and_a_fault_only_where_the_sample_was_asked_for(tokenizer, tmp_path):
+def test_an_input_that_has_changed_or_is_gone_is_not_checked_and_no_damage(tokenizer, tmp_path, capsys):
     make_corpus(tmp_path / "corpus", num_files=2, num_docs=10)
     run(tokenizer, tmp_path / "corpus", tmp_path / "out")
     write_jsonl(tmp_path / "corpus" / "part-1.jsonl", ["another"])
@@ -328,7 +329,41 @@ def test_a_changed_input_is_not_checked_and_a_fault_only_where_the_sample_was_as
     assert found.is_sound
     assert any("part-1.jsonl: has changed" in why for why in found.checks[-1].not_checked)
     assert any("part-0.jsonl" in why for why in found.checks[-1].not_checked)
-    assert any("part-1.jsonl: has changed" in fault for fault in faults_of(tmp_path / "out", sample=3))
+    assert faults_of(tmp_path / "out", sample=3) == []
+    assert cli.main(["verify", str(tmp_path / "out")]) == 0
+    assert cli.main(["verify", str(tmp_path / "out"), "--sample", "3"]) == 1
+    shown = capsys.readouterr().out
+    assert "\n-      sample   0 of 20" in shown
+    assert "part-0.jsonl: is not there any more" in shown
+    assert "as far as it could be checked" in shown
+    assert "DAMAGED" not in shown
+
+
+def test_a_sample_of_which_some_could_be_read_is_checked_in_part(tokenizer, tmp_path, capsys):
+    make_corpus(tmp_path / "corpus", num_files=2, num_docs=10)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    (tmp_path / "corpus" / "part-0.jsonl").unlink()
+    assert cli.main(["verify", str(tmp_path / "out")]) == 0
+    assert "\npartly sample   10 of 20" in capsys.readouterr().out
+
+
+def test_a_run_over_relative_paths_is_verified_from_another_folder(tokenizer, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    make_corpus(tmp_path / "here" / "corpus", num_files=1, num_docs=5)
+    shutil.copy(tokenizer, tmp_path / "here" / "own.json")
+    monkeypatch.chdir(tmp_path / "here")
+    run("own.json", "corpus", "out")
+    monkeypatch.chdir(tmp_path)
+    found = verify(Path("here/out"), sample=5)
+    assert found.is_sound
+    assert found.is_complete
+    assert found.checks[-1].what.startswith("5 of 5 documents")
+    config = read_plan(tmp_path / "here" / "out").config
+    assert (config.tokenizer.source, config.read.inputs) == ("own.json", ("corpus",))
+
+
+def test_without_a_sample_there_is_no_line_about_it(copy):
+    assert [check.name for check in verify(copy("documents"), sample=0).checks][-1] == "borders"
 
 
 def test_another_tokenizer_is_not_used_for_the_sample(tokenizer, corpus, tmp_path):
@@ -340,7 +375,7 @@ def test_another_tokenizer_is_not_used_for_the_sample(tokenizer, corpus, tmp_pat
     assert "has changed" in verify(tmp_path / "out").checks[-1].not_checked[0]
     own.unlink()
     assert "cannot be loaded" in verify(tmp_path / "out").checks[-1].not_checked[0]
-    assert any("not checked" in fault for fault in faults_of(tmp_path / "out", sample=1))
+    assert not verify(tmp_path / "out", sample=1).checks[-1].is_looked_at
 
 
 def test_the_sample_is_spread_and_the_same_for_a_seed(made):

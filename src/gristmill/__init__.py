@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gristmill.batch import TokenBatch
     from gristmill.config import (
+        CountConfig,
         EncodeConfig,
+        LearnConfig,
         PackConfig,
         ReadConfig,
         RunConfig,
         TokenizeConfig,
         TokenizerConfig,
+        TrainConfig,
         WriteConfig,
     )
     from gristmill.errors import (
@@ -28,17 +31,20 @@ if TYPE_CHECKING:
         TokenizerFormatError,
         UnsupportedTokenizerError,
     )
-    from gristmill.run.call import tokenize
+    from gristmill.run.call import tokenize, train
     from gristmill.run.tokenize import RunResult
+    from gristmill.run.train import TrainResult
     from gristmill.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "BadDocumentError",
     "BadFileError",
     "ConfigError",
+    "CountConfig",
     "EncodeConfig",
     "GristmillError",
     "InputError",
+    "LearnConfig",
     "LedgerError",
     "MissingPackageError",
     "PackConfig",
@@ -53,11 +59,14 @@ __all__ = [
     "TokenizerConfig",
     "TokenizerError",
     "TokenizerFormatError",
+    "TrainConfig",
+    "TrainResult",
     "UnsupportedTokenizerError",
     "WriteConfig",
     "__version__",
     "load_tokenizer",
     "tokenize",
+    "train",
 ]
 
 HOMES = {
@@ -66,6 +75,8 @@ HOMES = {
     "load_tokenizer": "tokenizer",
     "tokenize": "run.call",
     "RunResult": "run.tokenize",
+    "train": "run.call",
+    "TrainResult": "run.train",
 }
 """Modules of the public names; errors and sections of the config are found by how they end."""
 

@@ -30,6 +30,11 @@ examples:
   gristmill demo                                     see it work, in a minute at most
   gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
   gristmill plan corpus/ -t path/to/llama3           what that would write and need, before it does
+  gristmill inspect shards --row 0                   a row or document as text
+  gristmill verify shards                            is what was written what it should be?
+  gristmill convert shards --to nanogpt --single-file    another format, without encoding again
+  gristmill train corpus/ --vocab-size 32000 -o tokenizer.json    a tokenizer of your own
+  gristmill counts tokenizer.json.run                the pieces it was learned from
   gristmill tokenizer path/to/llama3                 what was understood of a tokenizer
   gristmill encode -t path/to/llama3 "Hello, you"    text to ids
   gristmill encode -t cl100k_base.tiktoken --json < page.txt
@@ -187,21 +192,26 @@ class ShowVersion(argparse.Action):
 
 def run_demo_command(arguments: argparse.Namespace) -> int:
     """Show the demo: prepare it, then run its commands as a user would; the first that fails ends it."""
-    from gristmill.demo import FOLDER, prepare_demo, render_demo
+    from gristmill import demo as shown
 
-    demo = prepare_demo(Path(arguments.output or FOLDER))
-    print(render_demo(demo))
-    if demo.comparison.wrong_document is not None:
+    demo = shown.prepare_demo(Path(arguments.output or shown.FOLDER))
+    print(f"text        {demo.source}")
+    if status := _run_shown(demo.training):
+        return status
+    compared = shown.compare(demo.tokenizer, demo.documents)
+    print(f"\n{shown.render_comparison(compared)}")
+    if compared.wrong_document is not None:
         return 1
     for command in demo.commands:
-        if command[0] not in COMMANDS:
-            continue
-        print(f"\n$ gristmill {shlex.join(command)}", flush=True)
-        status = main(command)
-        if status != 0:
+        if status := _run_shown(command):
             return status
     print(f"\nThe jobs, the tokenizer and the shards are in {demo.folder}: change a job and run it again.")
     return 0
+
+
+def _run_shown(command: list[str]) -> int:
+    print(f"\n$ gristmill {shlex.join(command)}", flush=True)
+    return main(command)
 
 
 def run_tokenizer_command(arguments: argparse.Namespace) -> int:

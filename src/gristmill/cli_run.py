@@ -6,12 +6,13 @@ import argparse
 import re
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
 from gristmill.config import (
     Backend,
+    Column,
     EngineChoice,
     InputFormat,
     OutputFormat,
@@ -19,7 +20,7 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
-from gristmill.job import SECTIONS, Sections, make_job, parse_override, read_job_file
+from gristmill.job import SECTIONS, Sections, literals, make_job, parse_override, read_job_file
 
 if TYPE_CHECKING:
     from gristmill.run.process import WorkerProcess
@@ -37,6 +38,11 @@ RUN_OPTIONS: Options = {
 """Flags of every job that is done in units."""
 OPTIONS: Options = {
     "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
+    "--columns": (
+        "write",
+        "columns",
+        {"metavar": "NAME,...", "help": f"of arrow and parquet rows: {', '.join(get_args(Column))}"},
+    ),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
     "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "of a row"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
@@ -73,7 +79,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def job_of(arguments: argparse.Namespace, *, default_output: str = "") -> TokenizeConfig:
     """The job that the arguments describe, with the default where they name no output folder."""
-    values, flags = gather_options(arguments, OPTIONS, SECTIONS, {"write.format"})
+    values, flags = gather_options(arguments, OPTIONS, SECTIONS, {"write.format", "write.columns"})
     given = [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
     given += [("write", "output", arguments.output)] if arguments.output else []
     flags = [*given, *flags]
@@ -99,9 +105,21 @@ def gather_options(
 
 
 def render_options(sections: Sections) -> str:
-    """Every option there is, for --help."""
-    lines = [f"  {name}: {', '.join(kind.__struct_fields__)}" for name, kind in sections.items()]
-    return "\n".join(["every option, as section.key=value or in the YAML file:", *lines])
+    """Every option there is with its default and the words it can be, for --help."""
+    lines = ["every option, as section.key=value or in the YAML file; docs/options.md explains them:"]
+    for name, kind in sections.items():
+        hints = get_type_hints(kind)
+        for field in msgspec.structs.fields(kind):
+            words = ", ".join(literals(hints[field.name]))
+            option = f"  {name}.{field.name}={_shown_default(field.default)}"
+            lines.append(f"{option:<38} {words}".rstrip())
+    return "\n".join(lines)
+
+
+def _shown_default(value: Any) -> str:
+    if value is None or value is msgspec.NODEFAULT:
+        return ""
+    return msgspec.json.encode(value).decode().strip('"')
 
 
 def _has_output(values: dict[str, Any], flags: list[tuple[str, str, Any]]) -> bool:

@@ -118,7 +118,7 @@ def run_counts_command(arguments: argparse.Namespace) -> int:
     """Show inventories, or add them up."""
     from gristmill.report.training import describe_counts, render_counts
     from gristmill.run.folder import INVENTORY
-    from gristmill.train.inventory import Inventory, merge_inventories
+    from gristmill.training.inventory import Inventory, merge_inventories
 
     paths = [Path(name) / INVENTORY if Path(name).is_dir() else Path(name) for name in arguments.files]
     if arguments.merge:

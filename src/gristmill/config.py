@@ -203,6 +203,7 @@ class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sample: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     """Count about this share of the documents, chosen by `seed`."""
     seed: int = 0
+    """Of `sample`: another one chooses other documents."""
     weights: dict[str, WholeNumber] = {}
     """Documents of files that match a pattern, such as */code/*, count so many times; the first match
     decides, and 0 leaves them out."""

@@ -18,14 +18,14 @@ import numpy as np
 from gristmill.config import OutputFormat, WriteConfig
 from gristmill.drafts import Draft, reported, sync_folder
 from gristmill.errors import ConfigError, RunError
-from gristmill.finished import FinishedRun, num_items, open_run, rows_of, segments_of_rows
+from gristmill.finished import FinishedRun, is_conversion, num_items, open_run, rows_of, segments_of_rows
 from gristmill.formats import FORMATS, PayloadFormat, check_formats, check_shard, finish_run, read_shard
 from gristmill.formats.payload import END_TYPE, Payload
 from gristmill.formats.protocol import Documents, ItemBlock, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import FileRecord, Manifest, ShardRecord
-from gristmill.run.folder import MANIFEST, PLAN, locked, read_manifest, write_json
+from gristmill.run.folder import MANIFEST, locked, read_manifest, write_json
 from gristmill.verify.hashes import check_file
 from gristmill.write import UNLIMITED, OpenShard, max_shard_tokens
 
@@ -59,7 +59,8 @@ def convert(
     """Write what a finished run holds in another format, by default into a folder beside the run's; `force`
     replaces an earlier conversion there."""
     run = open_run(folder)
-    output = Path(os.path.abspath(output or f"{os.path.abspath(folder)}-{to}"))
+    shown = output or Path(f"{folder if folder.name else os.path.abspath(folder)}-{to}")
+    output = Path(os.path.abspath(shown))
     config, layout = _settle(run, to, is_single_file)
     _check_target(output, force=force)
     stage = output.with_name(f".{output.name}.converting")
@@ -72,7 +73,7 @@ def convert(
         finally:
             shutil.rmtree(stage, ignore_errors=True)
     on_step("")
-    return Conversion(folder=str(output), manifest=manifest)
+    return Conversion(folder=str(shown), manifest=manifest)
 
 
 def _settle(run: FinishedRun, to: OutputFormat, is_single_file: bool) -> tuple[WriteConfig, Layout]:
@@ -97,8 +98,7 @@ def _check_target(output: Path, *, force: bool) -> None:
     with reported(output):
         if not output.exists() or (output.is_dir() and not any(output.iterdir())):
             return
-    is_ours = (output / MANIFEST).is_file() and not (output / PLAN).exists() and read_manifest(output)
-    if not is_ours:
+    if not is_conversion(output) or read_manifest(output) is None:
         raise RunError(f"{output}: is there and is no conversion; choose another folder with --output")
     if not force:
         raise RunError(f"{output}: holds a conversion already; --force replaces it")

@@ -25,8 +25,8 @@ from gristmill.read.documents import keep_documents
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Sidecars
 from gristmill.stopwatch import Stopwatch
-from gristmill.train.counting import PieceCounter
-from gristmill.train.cut import cut_of
+from gristmill.training.counting import PieceCounter
+from gristmill.training.cut import cut_of
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
@@ -150,7 +150,11 @@ class _UnitCount:
 
 def weight_of(path: str, config: CountConfig) -> int:
     """How many times the documents of a file count."""
-    return next((weight for pattern, weight in config.weights.items() if fnmatch(path, pattern)), 1)
+    for pattern, weight in config.weights.items():
+        # Paths are absolute, and people write patterns as they write inputs.
+        if fnmatch(path, pattern) or fnmatch(path, f"*/{pattern}"):
+            return weight
+    return 1
 
 
 def is_sampled(documents: DocumentBatch, part: Slice, config: CountConfig) -> NDArray[np.bool_]:

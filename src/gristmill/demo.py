@@ -1,5 +1,5 @@
-"""The whole path in a minute: text found on the machine, a tokenizer trained on it, jobs over it, and how to
-run them."""
+"""The whole path in a minute: text found on the machine, jobs that train a tokenizer on it and use it, and
+the commands that run them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gristmill.bench import first_difference
 from gristmill.bench_methods import METHODS
 from gristmill.bench_report import align
 from gristmill.files import write_whole
-from gristmill.sample import made_documents, sample_documents, train_sample_tokenizer
+from gristmill.sample import made_documents, sample_documents
 from gristmill.tokenizer import Tokenizer, load_tokenizer
 
 FOLDER = "gristmill-demo"
@@ -27,9 +27,20 @@ END = "<|endoftext|>"
 VOCAB_SIZE = 4000
 NUM_DOCS = 1000
 COMPARED_BYTES = 1_500_000
-"""Of text that is encoded by both, and trained on: the reference takes about a second for it."""
+"""Of text that is encoded by both: the reference takes about a second for it."""
 NOT_CORPUS = ("site-packages", "dist-packages", "test", "tests", "__pycache__")
 
+TRAINING = """\
+# A byte-level BPE tokenizer, from all of the text.
+read:
+{read}
+count:
+  pattern: gpt2
+learn:
+  vocab_size: {vocab_size}
+  special_tokens: ["{end}"]
+  output: {tokenizer}
+"""
 PACKED = """\
 # Rows of 1024 tokens, whole documents where they fit, for datasets and everything else that reads Parquet.
 tokenizer: {tokenizer}
@@ -73,13 +84,21 @@ class Demo(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     source: str
     """Where the text is from, for people."""
-    comparison: Comparison
+    documents: list[str]
+    """Some of it, to compare."""
+    training: list[str]
+    """The command of `gristmill` that makes the tokenizer."""
     commands: list[list[str]]
-    """Of `gristmill`, in order."""
+    """Those that use it, in order."""
+
+    @property
+    def tokenizer(self) -> Path:
+        """The folder that gets it."""
+        return self.folder / "tokenizer"
 
 
 def prepare_demo(folder: Path) -> Demo:
-    """Find text, train a tokenizer on it, compare its ids, and write jobs that use both."""
+    """Find text, and write jobs that train a tokenizer on it and use that."""
     folder.mkdir(parents=True, exist_ok=True)
     patterns = library_patterns(Path(sysconfig.get_paths()["stdlib"]))
     documents = read_documents(patterns)
@@ -91,17 +110,33 @@ def prepare_demo(folder: Path) -> Demo:
         lines = b"".join(msgspec.json.encode({"text": document}) + b"\n" for document in documents)
         write_whole(folder / "corpus.jsonl", lines)
         read = "  inputs:" + _listed([str(folder / "corpus.jsonl")])
-    some = _take(documents, COMPARED_BYTES)
-    tokenizer = _make_tokenizer(folder / "tokenizer", some)
+    demo = Demo(
+        folder=folder,
+        source=source,
+        documents=_take(documents, COMPARED_BYTES),
+        training=["train", "--config", str(folder / "train.yaml"), "--force"],
+        commands=_commands(folder),
+    )
+    _write_jobs(demo, read)
+    return demo
+
+
+def _write_jobs(demo: Demo, read: str) -> None:
+    demo.tokenizer.mkdir(exist_ok=True)
+    # A tokenizer.json leaves it to this file to say which token ends a document.
+    write_whole(demo.tokenizer / "tokenizer_config.json", msgspec.json.encode({"eos_token": END}))
+    trained = _quoted(str(demo.tokenizer / "tokenizer.json"))
+    training = TRAINING.format(read=read, vocab_size=VOCAB_SIZE, end=END, tokenizer=trained)
+    write_whole(demo.folder / "train.yaml", training.encode())
     for name, text in (("packed", PACKED), ("megatron", DOCUMENTS)):
-        output = _quoted(str(folder / name))
-        job = text.format(tokenizer=_quoted(str(tokenizer)), read=read, output=output)
-        write_whole(folder / f"{name}.yaml", job.encode())
-    return Demo(folder=folder, source=source, comparison=compare(tokenizer, some), commands=_commands(folder))
+        output = _quoted(str(demo.folder / name))
+        job = text.format(tokenizer=_quoted(str(demo.tokenizer)), read=read, output=output)
+        write_whole(demo.folder / f"{name}.yaml", job.encode())
 
 
 def library_patterns(root: Path) -> list[str]:
-    """Patterns for the Python files of a library and of its packages, tests left out."""
+    """Patterns for the Python files of a library and of its packages; tests are left out, and names that
+    begin with an underscore, many of which are empty."""
     if not root.is_dir():
         return []
     packages = sorted(
@@ -109,7 +144,7 @@ def library_patterns(root: Path) -> list[str]:
         for entry in os.scandir(root)
         if entry.is_dir() and entry.name.isidentifier() and entry.name not in NOT_CORPUS
     )
-    names = ["*.py", *(f"{name}/*.py" for name in packages)]
+    names = ["[!_]*.py", *(f"{name}/[!_]*.py" for name in packages)]
     patterns = [os.path.join(glob.escape(str(root)), name) for name in names]
     return [pattern for pattern in patterns if glob.glob(pattern)]
 
@@ -144,9 +179,8 @@ def compare(folder: Path, documents: list[str]) -> Comparison:
     )
 
 
-def render_demo(demo: Demo) -> str:
-    """What was prepared, for people."""
-    seen = demo.comparison
+def render_comparison(seen: Comparison) -> str:
+    """Our ids beside the reference's, for people."""
     rows = [("Engine", "Time", "Tokens/s", "MB/s")]
     ours = f"gristmill ({seen.tokenizer.engine_name})"
     for name, took_s in (("tokenizers", seen.reference_s), (ours, seen.ours_s)):
@@ -156,8 +190,7 @@ def render_demo(demo: Demo) -> str:
     if seen.wrong_document is not None:
         verdict = f"DIFFERENT from the reference, first in document {seen.wrong_document}"
     lines = [
-        f"text        {demo.source}",
-        f"tokenizer   byte-level BPE, {seen.tokenizer.vocab_size:,} tokens, trained on it just now",
+        f"tokenizer   byte-level BPE, {seen.tokenizer.vocab_size:,} tokens, trained just now",
         f"first       {' | '.join(map(repr, seen.first_tokens))}",
         f"ids         {seen.num_tokens:,} of {seen.num_docs:,} documents, {verdict}",
         "",
@@ -178,13 +211,6 @@ def _commands(folder: Path) -> list[list[str]]:
         ["verify", packed],
         ["verify", documents],
     ]
-
-
-def _make_tokenizer(folder: Path, documents: list[str]) -> Path:
-    folder.mkdir(exist_ok=True)
-    train_sample_tokenizer(folder, vocab_size=VOCAB_SIZE, documents=documents)
-    write_whole(folder / "tokenizer_config.json", msgspec.json.encode({"eos_token": END}))
-    return folder
 
 
 def _take(documents: list[str], num_bytes: int) -> list[str]:

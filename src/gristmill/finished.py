@@ -6,6 +6,7 @@ An item is a row, or a document where those are what was written. A document is 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -14,16 +15,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.config import TokenizerConfig
 from gristmill.errors import InputError, RunError
 from gristmill.layout import Layout
 from gristmill.pack.rows import RowIds, Rows, offsets_of
 from gristmill.plan import Plan
 from gristmill.records import Manifest, ShardRecord, UnitRecord
-from gristmill.run.folder import QUARANTINE, read_records, require_manifest, require_plan
-from gristmill.run.quarantine import first_records
+from gristmill.run.folder import MANIFEST, PLAN, QUARANTINE, read_records, require_manifest, require_plan
+from gristmill.run.quarantine import first_records, quarantined
 from gristmill.sidecars import DOCUMENT, FOLDER, SEGMENT, read_table
 
 SHARD_NAME = re.compile(r"\d{5,}-\d{3,}")
@@ -85,6 +88,12 @@ class FinishedRun:
         """Items are rows, not documents."""
         return self.layout.sequence_length is not None
 
+    @property
+    def tokenizer(self) -> TokenizerConfig:
+        """The run's tokenizer, found from any folder."""
+        config, path = self.plan.config.tokenizer, self.plan.tokenizer_path
+        return msgspec.structs.replace(config, source=path) if os.path.exists(path) else config
+
     @cached_property
     def shards(self) -> list[tuple[int, ShardRecord]]:
         """Every shard in order, with its unit."""
@@ -127,6 +136,8 @@ class FinishedRun:
 
 def open_run(folder: Path) -> FinishedRun:
     """A finished run, or what is wrong with the folder."""
+    if is_conversion(folder):
+        raise RunError(f"{folder}: holds a conversion, not a run; name the folder of the run that it is of")
     plan = require_plan(folder)
     manifest = require_manifest(folder)
     records = read_records(folder, plan)
@@ -143,6 +154,11 @@ def open_run(folder: Path) -> FinishedRun:
     return FinishedRun(folder, plan, manifest, records)
 
 
+def is_conversion(folder: Path) -> bool:
+    """Whether a folder is what `convert` writes: shards with a manifest, and nothing else of a run."""
+    return (folder / MANIFEST).is_file() and not any((folder / name).exists() for name in (PLAN, FOLDER))
+
+
 def num_items(shard: ShardRecord) -> int:
     """Its rows or documents."""
     return shard.num_rows + shard.num_documents
@@ -152,9 +168,9 @@ def find_item(run: FinishedRun, index: int) -> Place:
     """Where an item of the run lies."""
     total = run.starts[-1]
     if not 0 <= index < total:
-        kind = "rows" if run.has_rows else "documents"
-        there = f"0..{total - 1}" if total else "none"
-        raise InputError(f"{run.folder}: has no number {index} among its {total} {kind} ({there})")
+        kind = "row" if run.has_rows else "document"
+        there = f"it has {kind}s 0..{total - 1}" if total else f"it has no {kind}s"
+        raise InputError(f"{run.folder}: has no {kind} {index}; {there}")
     at = bisect_right(run.starts, index) - 1
     unit, shard = run.shards[at]
     return Place(unit, index - run.unit_starts[unit], shard, index - run.starts[at])
@@ -263,9 +279,17 @@ def _at_record(run: FinishedRun, wanted: str) -> Iterator[int]:
             if at < len(table) and (int(table[at]["slice"]), int(table[at]["record"])) == entry:
                 yield (unit << 32) + at
                 return
+    path = run.plan.files[file].path
+    for bad in quarantined(run.folder, run.plan, run.records.values()):
+        if (bad.file, bad.record) == (path, record):
+            why = f"{bad.reason}{': ' + bad.detail if bad.detail else ''}"
+            raise InputError(
+                f"{run.folder}: record {record} of {name} was bad and is no document of this run ({why}); "
+                f"see {run.folder / QUARANTINE}"
+            )
     raise InputError(
-        f"{run.folder}: record {record} of {name} is no document of this run; it was bad (see {QUARANTINE}), "
-        "left out by a limit, or is not there"
+        f"{run.folder}: record {record} of {name} is no document of this run; it was skipped, left out by a "
+        "limit, or is not there"
     )
 
 

@@ -110,6 +110,16 @@ def as_job(config: TokenizeConfig | Mapping[str, Any] | str | os.PathLike[str]) 
     return make_job(values)
 
 
+def as_training(config: TrainConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TrainConfig:
+    """The training that a config, plain values as in the YAML, or a YAML file describe, checked."""
+    if isinstance(config, str | os.PathLike):
+        return make_training(read_job_file(Path(config)))
+    values = msgspec.to_builtins(config) if isinstance(config, TrainConfig) else config
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{config!r}: is no job; give a TrainConfig, a dict or the path of a YAML file")
+    return make_training(values)
+
+
 def byte_size(value: str | int, *, name: str) -> int:
     """The number of bytes that a size such as 512MB stands for."""
     if isinstance(value, int):
@@ -167,16 +177,16 @@ def _explain(known: Sections, message: str) -> str:
         return message
     path = re.sub(r"\[.*", "", found[1])
     section, _, key = path.partition(".")
-    allowed = _literals(get_type_hints(known[section]).get(key)) if section in known else []
+    allowed = literals(get_type_hints(known[section]).get(key)) if section in known else []
     remedy = f"; it can be {', '.join(allowed)}" if allowed and "enum" in message else ""
     return f"{found[1]}: {message[: found.start()]}{remedy}"
 
 
-def _literals(kind: Any) -> list[str]:
+def literals(kind: Any) -> list[str]:
     """Every word a type allows, however deep in unions and tuples."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
-    return list(dict.fromkeys(word for part in get_args(kind) for word in _literals(part)))
+    return list(dict.fromkeys(word for part in get_args(kind) for word in literals(part)))
 
 
 def _did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -56,6 +56,10 @@ class Plan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="tokenize")
 
     config: TokenizeConfig
     layout: Layout
+    tokenizer_path: str = ""
+    """Absolute, where the tokenizer is a local file or folder."""
+    tokenizer_files: dict[str, str] = {}
+    """Its files by absolute path, with what changes when they do."""
 
 
 class CountPlan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="count"):

@@ -1,9 +1,9 @@
-"""Embedded text and a tokenizer trained on it: what `demo` and `bench` use when the user names nothing."""
+"""Embedded text and a tokenizer trained on it: what `bench` uses when the user names nothing, and `demo`
+where it finds no other text."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
@@ -49,11 +49,8 @@ def _made_document(samples: list[str], random_source: random.Random) -> str:
     return " ".join(words)
 
 
-def train_sample_tokenizer(
-    folder: Path, *, vocab_size: int = 2000, documents: Iterable[str] | None = None
-) -> Path:
-    """Train a small byte-level BPE with `tokenizers`, on the embedded text where no other is given; return
-    its tokenizer.json."""
+def train_sample_tokenizer(folder: Path, *, vocab_size: int = 2000) -> Path:
+    """Train a small byte-level BPE on the embedded text, with `tokenizers`; return its tokenizer.json."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -65,7 +62,7 @@ def train_sample_tokenizer(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(made_documents(200) if documents is None else documents, trainer=trainer)
+    tokenizer.train_from_iterator(made_documents(200), trainer=trainer)
     path = folder / "tokenizer.json"
     tokenizer.save(str(path))
     return path

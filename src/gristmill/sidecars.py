@@ -31,7 +31,7 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
     """A record that gave no document, or a file that could not be read to its end."""
 
     file: str
-    slice: int | None = None
+    slice: int | msgspec.UnsetType = msgspec.UNSET
     """In the unit; absent once `record` counts from the start of the file."""
     record: int
     """From 0; in the unit's own file it counts from the start of the slice."""

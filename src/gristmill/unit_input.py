@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from gristmill.batch import DocumentBatch
+from gristmill.batch import BadDocument, DocumentBatch
 from gristmill.config import ReadConfig
 from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.plan import Unit
@@ -28,9 +28,11 @@ class UnitInput:
         self._config = config
         self._blocks = blocks
         self._sidecars = sidecars
+        self._starts: list[int] = []
 
     def batches(self, unit: Unit) -> Iterator[tuple[int, str, DocumentBatch]]:
         """Slice, file and documents; `take_bad` must be told of each batch once it is clear what is bad."""
+        self._starts = [part.start for part in unit.slices]
         for index, part in enumerate(unit.slices):
             for documents in self._read(unit, index):
                 yield index, self._files[part.file].path, documents
@@ -42,14 +44,19 @@ class UnitInput:
         policy = self._config.on_bad_document
         if documents.bad and policy == "fail":
             bad = documents.bad[0]
-            place = f"byte {bad.position}" if bad.position >= 0 else f"record {bad.record} of its part"
             raise BadDocumentError(
-                f"{path}, {place}: {bad.reason} ({bad.detail}); "
+                f"{path}, {self._place(bad, slice_index)}: {bad.reason} ({bad.detail}); "
                 "mend the record, or set read.on_bad_document: quarantine"
             )
         self.documents_dropped.update(bad.reason for bad in documents.bad)
         if policy == "quarantine":
             self._sidecars.add_bad(path, documents.bad, slice_index=slice_index)
+
+    def _place(self, bad: BadDocument, slice_index: int) -> str:
+        """Where a bad record is; how many come before the slice is known only where it is the first."""
+        start = self._starts[slice_index]
+        record = f"record {bad.record}" + (f" of the part that begins at {start}" if start else "")
+        return f"{record}, byte {bad.position}" if bad.position >= 0 else record
 
     def _read(self, unit: Unit, index: int) -> Iterator[DocumentBatch]:
         """The batches of a slice; a file that cannot be read to its end is noted and left there."""

@@ -58,6 +58,18 @@ def read_roles(folder: Path) -> Mapping[str, str]:
     return roles
 
 
+def tokenizer_versions(source: str) -> dict[str, str]:
+    """The local files that loading a source may read, with size and time of change; none for a hub name."""
+    path = Path(source).absolute()
+    if path.is_dir():
+        found = sorted(entry for entry in path.iterdir() if entry.is_file())
+    else:
+        found = [file for file in (path, *(path.parent / name for name in ROLE_FILES)) if file.is_file()]
+        found = found if path in found else []
+    stats = {str(file): file.stat() for file in found}
+    return {name: f"{stat.st_size} bytes, {stat.st_mtime_ns}" for name, stat in stats.items()}
+
+
 def _named_roles(roles: _Roles) -> Mapping[str, str]:
     texts: Mapping[str, Any] = msgspec.structs.asdict(roles)
     return {

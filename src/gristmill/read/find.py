@@ -61,7 +61,8 @@ def list_inputs(config: ReadConfig) -> list[InputFile]:
             files.setdefault(
                 key,
                 InputFile(
-                    path=found.path,
+                    # The run is looked at from other folders later.
+                    path=found.path if is_remote(found.path) else os.path.abspath(found.path),
                     num_bytes=found.num_bytes,
                     version=found.version,
                     format=format,

@@ -9,7 +9,7 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file to read, as it was when the run was planned."""
 
     path: str
-    """Local path or URL."""
+    """URL, or absolute path."""
     num_bytes: int
     """As stored."""
     version: str

@@ -29,9 +29,12 @@ from gristmill.report.words import printable
 from gristmill.run.worker import load_configured
 from gristmill.tokenizer import Tokenizer
 
-MAX_SHOWN_CHARACTERS = 16384
+MAX_SHOWN_CHARACTERS = 1000
+MAX_SHOWN_LINES = 12
+MAX_SHOWN_IDS = 16
 """Of a part, where the user did not ask for all of it."""
-MAX_SHOWN_IDS = 32
+MAX_SHOWN_PARTS = 12
+"""Of a row, likewise."""
 MAX_OTHERS = 10
 
 
@@ -184,7 +187,7 @@ def choose_format(run: FinishedRun, name: str | None) -> OutputFormat:
 
 def load_matching(run: FinishedRun) -> tuple[Tokenizer | None, list[str]]:
     """The run's own tokenizer, or a note on why there is none."""
-    config = run.plan.config.tokenizer
+    config = run.tokenizer
     try:
         tokenizer = load_configured(config)
     except GristmillError as error:
@@ -253,8 +256,11 @@ def _render_item(item: Item, is_full: bool) -> str:
         f"{item.kind} {item.index:,}: {item.format}, shard {item.shard}, its {item.kind} "
         f"{item.index_in_shard:,}; {', '.join(facts)}"
     ]
-    for part in item.parts:
+    shown = item.parts if is_full else item.parts[:MAX_SHOWN_PARTS]
+    for part in shown:
         lines += _render_part(part, is_full)
+    if len(shown) < len(item.parts):
+        lines.append(f"⟦{len(item.parts) - len(shown):,} more parts; --full shows them⟧")
     if item.num_padding:
         lines.append(f"⟦padding {item.num_padding:,}: id {item.pad_id}, attention mask 0, labels -100⟧")
     return "\n".join(lines)
@@ -284,7 +290,9 @@ def _shown_text(part: Part, is_full: bool) -> list[str]:
     """Lines of the text; each gets a bar before it, so that no text can pass for a border."""
     if part.text is None:
         return []
-    limit = len(part.text) if is_full else MAX_SHOWN_CHARACTERS
-    lines = [printable(line) for line in part.text[:limit].split("\n")]
-    left = len(part.text) - limit
+    shown = part.text
+    if not is_full:
+        shown = "\n".join(part.text[:MAX_SHOWN_CHARACTERS].split("\n")[:MAX_SHOWN_LINES])
+    lines = [printable(line) for line in shown.split("\n")]
+    left = len(part.text) - len(shown)
     return [*lines, f"… {left:,} more characters; --full shows them"] if left > 0 else lines

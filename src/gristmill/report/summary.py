@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,9 @@ LOADING = {
     "arrow": 'datasets.load_from_disk("{folder}")',
     "parquet": 'datasets.load_dataset("parquet", data_files="{folder}/*.parquet", split="train")',
 }
+
+SHARD_BY_SHARD = ("megatron", "nanogpt")
+"""Formats whose readers open one shard at a time."""
 
 
 def render_result(result: RunResult) -> str:
@@ -44,16 +48,18 @@ def render_manifest(manifest: Manifest, folder: Path) -> str:
     return _render(_facts(manifest, folder))
 
 
-def render_conversion(manifest: Manifest, folder: Path) -> str:
-    """What a conversion has made: the manifest's files lie in the folder itself."""
+def render_conversion(manifest: Manifest, folder: Path, run: Path) -> str:
+    """What a conversion of a run has made: the manifest's files lie in the folder itself."""
     (name,) = manifest.formats
     first = manifest.shards[0].files[name][0].path if manifest.shards else ""
+    loading = [render_loading(name, folder, first.split(".")[0], manifest.dtype)] if first else []
+    loading += _other_shards(name, folder, len(manifest.shards), run)
     facts = {
         "tokens": _tokens(manifest),
         "rows": _rows(manifest),
         "shards": _shards(manifest),
         "output": str(folder),
-        "load with": render_loading(name, folder, first.split(".")[0], manifest.dtype) if first else "",
+        "load with": f"\n{'':<12}".join(loading),
     }
     return _render(facts)
 
@@ -121,8 +127,23 @@ def _loading(manifest: Manifest, folder: Path) -> str:
     if not manifest.shards:
         return ""
     stem = f"shard-{manifest.shards[0].name}"
-    lines = [render_loading(name, folder / name, stem, manifest.dtype) for name in manifest.formats]
+    lines = []
+    for name in manifest.formats:
+        lines.append(render_loading(name, folder / name, stem, manifest.dtype))
+        lines += _other_shards(name, folder / name, len(manifest.shards), folder)
     return f"\n{'':<12}".join(lines)
+
+
+def _other_shards(name: str, folder: Path, num_shards: int, run: Path) -> list[str]:
+    """How the rest is loaded, of a format whose line above loads one shard of several."""
+    if num_shards < 2 or name not in SHARD_BY_SHARD:
+        return []
+    command = f"gristmill convert {shlex.quote(str(run))} --to {name} --single-file"
+    lines = [f"# that is 1 of {num_shards:,} shards; one file of them all: {command}"]
+    if name == "megatron":
+        stems = f"$(ls {shlex.quote(str(folder))}/*.idx | sed 's/.idx$//')"
+        lines.append(f"--data-path {stems}  # all of them, in Megatron-LM")
+    return lines
 
 
 def render_loading(name: str, folder: Path, stem: str, dtype: str) -> str:

@@ -6,8 +6,8 @@ import msgspec
 
 from gristmill.report.words import duration, of_bytes, of_count
 from gristmill.run.train import TrainResult
-from gristmill.train.figures import ScriptShare, measure_growth, script_shares, top_pieces
-from gristmill.train.inventory import Inventory, Summary
+from gristmill.training.figures import ScriptShare, measure_growth, script_shares, top_pieces
+from gristmill.training.inventory import Inventory, Summary
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

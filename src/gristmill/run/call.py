@@ -1,4 +1,4 @@
-"""The run as a Python call: `gristmill.tokenize`."""
+"""The jobs as Python calls: `gristmill.tokenize` and `gristmill.train`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill.config import TokenizeConfig
-from gristmill.job import as_job
+from gristmill.config import TokenizeConfig, TrainConfig
+from gristmill.job import as_job, as_training
 from gristmill.run import tokenize as run
+from gristmill.run import train as training
 from gristmill.run.progress import OnProgress
 from gristmill.run.tokenize import RunResult
+from gristmill.run.train import OnLearning, TrainResult
 
 
 def tokenize(
@@ -26,3 +28,19 @@ def tokenize(
     over. `on_progress` is called with a snapshot a few times a second. Units that could not be done are in
     `failed` of what is returned; then there is no manifest."""
     return run.tokenize(as_job(config), force=force, on_progress=on_progress)
+
+
+def train(
+    config: TrainConfig | Mapping[str, Any] | str | os.PathLike[str],
+    *,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+    on_learning: OnLearning | None = None,
+) -> TrainResult:
+    """Do a job: from the files it names to a tokenizer.json.
+
+    The job is a TrainConfig, a dict with the sections of the YAML, or the path of a YAML file. The same call
+    again takes up a count or a learning that was cut short; `force` counts anew. `on_progress` is called with
+    a snapshot a few times a second while pieces are counted, `on_learning` with the tokens there are and the
+    tokens wanted."""
+    return training.train(as_training(config), force=force, on_progress=on_progress, on_learning=on_learning)

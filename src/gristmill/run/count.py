@@ -25,7 +25,7 @@ from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.work import Work, check_bad_fraction
 from gristmill.sidecars import FOLDER
-from gristmill.train.inventory import Inventory, Summary, merge_inventories
+from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
 NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
 UNIT_BYTES = 16 << 20

@@ -9,7 +9,7 @@ import tempfile
 from contextlib import suppress
 from typing import IO
 
-from gristmill.config import Backend, RunJob, TrainConfig
+from gristmill.config import Backend, RunJob, TokenizeConfig, TrainConfig
 from gristmill.run.resources import num_cores
 
 LOG_LINES = 5
@@ -79,8 +79,10 @@ def choose_backend(config: RunJob) -> Backend:
 
 
 def start_early(config: RunJob) -> list[WorkerProcess]:
-    """Workers that a job will need, if it needs any."""
-    if choose_backend(config) != "local":
+    """Workers that a job will need, if it needs any; a run that looks finished may need none."""
+    folder = config.write.output if isinstance(config, TokenizeConfig) else ""
+    is_finished = bool(folder) and os.path.exists(f"{folder}/manifest.json")
+    if choose_backend(config) != "local" or is_finished:
         return []
     return [start_worker(config) for _ in range(config.run.workers or num_cores())]
 

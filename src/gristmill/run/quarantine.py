@@ -40,7 +40,7 @@ def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> 
             for line in lines:
                 entry = decoder.decode(line)
                 first = firsts[unit, entry.slice or 0]
-                yield msgspec.structs.replace(entry, slice=None, record=first + entry.record)
+                yield msgspec.structs.replace(entry, slice=msgspec.UNSET, record=first + entry.record)
 
 
 def first_records(plan: UnitPlan, records: Iterable[UnitRecord]) -> dict[tuple[int, int], int]:

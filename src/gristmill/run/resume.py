@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from gristmill.config import RunJob
 from gristmill.errors import ResumeError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan
@@ -39,8 +40,22 @@ def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
 
 
 def _write(folder: Path, plan: Plan | CountPlan) -> None:
+    write_whole(folder / CONFIG, render_config(plan.config).encode())
+    write_json(folder / PLAN, plan)
+
+
+def render_config(config: RunJob) -> str:
+    """A job as YAML that people can read and run again: text with line ends stands as "\\n"."""
     import yaml
 
-    text: str = yaml.safe_dump(msgspec.to_builtins(plan.config), sort_keys=False, allow_unicode=True)
-    write_whole(folder / CONFIG, text.encode())
-    write_json(folder / PLAN, plan)
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = None if text.isprintable() else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, represent)
+    values = msgspec.to_builtins(config)
+    rendered: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    return rendered

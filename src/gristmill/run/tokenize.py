@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -10,13 +11,16 @@ import msgspec
 
 from gristmill.config import TokenizeConfig
 from gristmill.formats import check_formats
+from gristmill.load.folder import tokenizer_versions
 from gristmill.plan import Plan, plan_units
+from gristmill.read import list_inputs
 from gristmill.records import Manifest
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
     EVENTS,
     locked,
     prepare_folder,
+    read_any_plan,
     read_manifest,
     read_records,
     remove_temporaries,
@@ -62,8 +66,11 @@ def tokenize(
     config = settle_sizes(config)
     folder = Path(config.write.output)
     with locked(folder):
+        if not force and (manifest := _finished_before(config, folder)) is not None:
+            return RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
         backend = BACKENDS[choose_backend(config)](config, processes)
         try:
+            versions = tokenizer_versions(config.tokenizer.source)
             files, units = plan_units(config.read)  # while workers load the tokenizer
             facts = backend.facts()
             assert facts is not None
@@ -79,6 +86,8 @@ def tokenize(
                     files=files,
                     units=units,
                     max_document_bytes=backend.budget.blocks.max_document_bytes,
+                    tokenizer_path=os.path.abspath(config.tokenizer.source) if versions else "",
+                    tokenizer_files=versions,
                 ),
                 force=force,
             )
@@ -90,6 +99,19 @@ def tokenize(
         finally:
             backend.close()
             remove_temporaries(folder)
+
+
+def _finished_before(config: TokenizeConfig, folder: Path) -> Manifest | None:
+    """The manifest of this very job, told without loading the tokenizer; None where only that can tell."""
+    plan, manifest = read_any_plan(folder), read_manifest(folder)
+    if manifest is None or not isinstance(plan, Plan) or not plan.tokenizer_files:
+        return None
+    is_same = (
+        config == plan.config
+        and tokenizer_versions(config.tokenizer.source) == plan.tokenizer_files
+        and tuple(list_inputs(config.read)) == plan.files
+    )
+    return manifest if is_same else None
 
 
 def _run(

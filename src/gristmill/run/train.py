@@ -23,10 +23,10 @@ from gristmill.run.folder import CHECKPOINT, INVENTORY, locked, remove_temporari
 from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import available_memory, num_cores, peak_resident_bytes
-from gristmill.train.inventory import Inventory, MergeReport, merge_inventories
-from gristmill.train.merging import Learning, Merges, Progress, memory_needed, resume
-from gristmill.train.start import Start, new_start, start_from
-from gristmill.train.tokenizer_json import extended_json, new_json
+from gristmill.training.inventory import Inventory, MergeReport, merge_inventories
+from gristmill.training.merging import Learning, Merges, Progress, memory_needed, resume
+from gristmill.training.start import Start, new_start, start_from
+from gristmill.training.tokenizer_json import extended_json, new_json
 
 CHECKPOINT_EVERY_S = 20.0
 OnLearning = Callable[[int, int], None]

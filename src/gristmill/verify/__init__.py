@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from gristmill.errors import RunError
-from gristmill.finished import open_run
-from gristmill.run.folder import MANIFEST, PLAN
+from gristmill.finished import is_conversion, open_run
+from gristmill.run.folder import MANIFEST, PLAN, require_manifest
 from gristmill.verify.borders import check_borders
+from gristmill.verify.conversion import check_conversion
 from gristmill.verify.counts import check_ledgers
 from gristmill.verify.findings import Findings
 from gristmill.verify.hashes import check_files
@@ -33,6 +34,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     not_checked: tuple[str, ...]
     """What could not be looked at, and why."""
+    is_looked_at: bool
+    """At least in part."""
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +43,18 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     is_sound: bool
+    """Nothing is wrong with what was looked at."""
+    is_complete: bool
+    """All was looked at that was to be."""
     checks: tuple[Check, ...]
 
 
 def verify(
     folder: Path, *, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _step: None
 ) -> Verification:
-    """Check a finished run; `sample` is how many documents are read and encoded again, and where it is given,
-    a document that cannot be is a fault."""
+    """Check a finished run; `sample` is how many documents are read and encoded again."""
+    if is_conversion(folder):
+        return _verify_conversion(folder, on_step)
     try:
         run = open_run(folder)
     except RunError as error:
@@ -62,16 +69,24 @@ def verify(
         "shards": lambda: check_shards(run, sound, on_step),
         "ledger": lambda: check_ledgers(run),
         "borders": lambda: check_borders(run, sound, on_step),
-        "sample": lambda: check_sample(
-            run, sound, num_documents=num_sampled, seed=seed, is_asked_for=sample is not None
-        ),
     }
+    if num_sampled:
+        steps["sample"] = lambda: check_sample(run, sound, num_documents=num_sampled, seed=seed)
     checks = []
     for name, look in steps.items():
         on_step(name)
         checks.append(_check(name, _caught(look)))
     on_step("")
     return _conclude(folder, checks)
+
+
+def _verify_conversion(folder: Path, on_step: OnStep) -> Verification:
+    try:
+        found = check_conversion(folder, require_manifest(folder), on_step)
+    except RunError as error:
+        found = Findings("manifest of a conversion", [str(error)])
+    on_step("")
+    return _conclude(folder, [_check("files", found)])
 
 
 def _caught(look: Callable[[], Findings]) -> Findings:
@@ -83,10 +98,19 @@ def _caught(look: Callable[[], Findings]) -> Findings:
 
 
 def _check(name: str, found: Findings) -> Check:
-    return Check(name=name, what=found.what, faults=tuple(found.faults), not_checked=tuple(found.not_checked))
+    return Check(
+        name=name,
+        what=found.what,
+        faults=tuple(found.faults),
+        not_checked=tuple(found.not_checked),
+        is_looked_at=found.is_looked_at,
+    )
 
 
 def _conclude(folder: Path, checks: list[Check]) -> Verification:
     return Verification(
-        folder=str(folder), is_sound=not any(check.faults for check in checks), checks=tuple(checks)
+        folder=str(folder),
+        is_sound=not any(check.faults for check in checks),
+        is_complete=not any(check.not_checked for check in checks),
+        checks=tuple(checks),
     )

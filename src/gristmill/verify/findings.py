@@ -12,3 +12,5 @@ class Findings:
     what: str
     faults: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
+    is_looked_at: bool = True
+    """At least in part."""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from gristmill import _native
 from gristmill.errors import ConfigError, InputError
-from gristmill.train.inventory import Pieces
-from gristmill.train.start import Start, Symbols, check_room, spelling, token_text
+from gristmill.training.inventory import Pieces
+from gristmill.training.start import Start, Symbols, check_room, spelling, token_text
 
 TieBreak = Literal["tokenizers", "bytes"]
 """Which of several pairs with the same count comes first: that with the smaller ids, left then right, as in

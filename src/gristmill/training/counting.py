@@ -9,8 +9,8 @@ from gristmill import _native
 from gristmill.drafts import Draft, reported
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import ConfigError, InputError
-from gristmill.train.cut import Cut, build_cut, encode_cut
-from gristmill.train.inventory import Summary, merge_inventories, write_draft
+from gristmill.training.cut import Cut, build_cut, encode_cut
+from gristmill.training.inventory import Summary, merge_inventories, write_draft
 
 LEAST_BYTES = 256 << 10
 WhenFull = Literal["spill", "forget"]

@@ -11,7 +11,7 @@ from gristmill.load.hf_pipeline import BEHAVIORS, SPACE_MARK
 from gristmill.load.reading import decode_json
 from gristmill.pattern import PATTERNS
 from gristmill.spec import Split
-from gristmill.train.merging import Merges
+from gristmill.training.merging import Merges
 
 _BEHAVIOR_NAMES = {behavior: name for name, behavior in BEHAVIORS.items()}
 

@@ -13,7 +13,7 @@ from gristmill import _native
 from gristmill.drafts import Draft, sync_folder
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import InputError
-from gristmill.train.cut import Cut, decode_cut
+from gristmill.training.cut import Cut, decode_cut
 
 Counts = NDArray[np.uint64]
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.train.inventory import Inventory, Pieces
+from gristmill.training.inventory import Inventory, Pieces
 
 FRACTIONS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 LOOKED_AT_BYTES = 8

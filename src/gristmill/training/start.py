@@ -14,7 +14,7 @@ from gristmill import _native
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
 from gristmill.load.hf_pipeline import SPACE_MARK
 from gristmill.spec import MergeModel, TokenizerSpec
-from gristmill.train.inventory import Pieces
+from gristmill.training.inventory import Pieces
 
 Symbols = Literal["bytes", "characters"]
 """What pieces consist of before the first merge: bytes, or characters, where a space is written ▁ and
