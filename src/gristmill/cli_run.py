@@ -42,6 +42,8 @@ OPTIONS: Options = {
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
     "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
     "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
+    "--eos-id": ("encode", "eos_id", {"type": int, "metavar": "ID", "help": "put after every document"}),
+    "--add-bos": ("encode", "add_bos", {"action": "store_const", "const": True, "help": "BOS before each"}),
     "--max-rows": ("run", "max_rows", {"type": int, "metavar": "N", "help": "stop after so many rows"}),
     "--max-tokens": ("run", "max_tokens", {"type": int, "metavar": "N", "help": "stop before more tokens"}),
     "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
