@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -100,13 +101,15 @@ def test_a_signal_ends_the_run_soon_and_leaves_it_resumable(tokenizer, corpus, t
     workers = children_of(process.pid)
     sent = time.monotonic()
     process.send_signal(number)
-    process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=20)
     assert time.monotonic() - sent < 10
+    assert b"; run the same command again to go on" in errors
+    done = int(re.search(rb"interrupted; (\d+) of \d+ units are done", errors)[1])
     assert process.returncode == status
     assert not any(map(is_alive, workers))
     assert not [path for path in output.rglob(".*") if path.name != LOCK]
     assert read_manifest(output) is None
-    assert len(read_records(output, read_plan(output))) >= 3
+    assert len(read_records(output, read_plan(output))) == done >= 3
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tokenizer, corpus, tmp_path):

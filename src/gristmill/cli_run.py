@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
@@ -20,6 +22,7 @@ from gristmill.config import (
     TokenizeConfig,
 )
 from gristmill.job import SECTIONS, Sections, make_job, parse_override, read_job_file
+from gristmill.report.words import printable
 
 if TYPE_CHECKING:
     from gristmill.run.process import WorkerProcess
@@ -130,9 +133,19 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     processes = start_early(job)
     try:
         return _tokenize(job, processes, arguments)
+    except (KeyboardInterrupt, SystemExit):
+        show_interrupted(Path(job.write.output))
+        raise
     finally:
         for process in processes:
             process.end()
+
+
+def show_interrupted(folder: Path) -> None:
+    """Say what a run that was told to end leaves behind."""
+    from gristmill.report.summary import render_interrupted
+
+    print(f"gristmill: {render_interrupted(folder)}", file=sys.stderr, flush=True)
 
 
 def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> int:
@@ -140,16 +153,29 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     from gristmill.report.summary import render_result
     from gristmill.report.view import View
     from gristmill.run.tokenize import tokenize
+    from gristmill.run.warn import option_warnings
 
+    warned = option_warnings(job)
+    show_warnings(warned)
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
         result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
+    rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
     elif not arguments.quiet or result.failed:
-        print(render_result(result), file=sys.stderr if result.failed else sys.stdout)
+        shown = render_result(msgspec.structs.replace(result, warnings=rest))
+        print(shown, file=sys.stderr if result.failed else sys.stdout)
+    if not is_shown:
+        show_warnings(rest)
     return 1 if result.failed else 0
+
+
+def show_warnings(warnings: Iterable[str]) -> None:
+    """Warnings go to the standard error, so that they are seen with --quiet and --json too."""
+    for text in warnings:
+        print(f"gristmill: warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

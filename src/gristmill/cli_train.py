@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from gristmill.cli_run import RUN_OPTIONS, gather_options, render_options
+from gristmill.cli_run import RUN_OPTIONS, gather_options, render_options, show_interrupted
 from gristmill.config import InputFormat, TrainConfig
 from gristmill.job import TRAINING_SECTIONS, make_training
 
@@ -71,6 +71,9 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     processes = [] if job.learn.from_counts else start_early(job)
     try:
         result = _train(job, processes, arguments)
+    except (KeyboardInterrupt, SystemExit):
+        show_interrupted(Path(job.count.folder or f"{job.learn.output}.run"))
+        raise
     finally:
         for process in processes:
             process.end()

@@ -78,7 +78,7 @@ def _likely_ends(special_tokens: Mapping[str, int]) -> dict[str, int]:
 def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
     """The layout of every shard, or what is missing to settle it."""
     formats = formats_of(config.write)
-    mode = config.pack.mode or _default_mode(formats)
+    mode = config.pack.mode or default_mode(formats)
     eos_id = _end_id(config.encode.add_eos, config.encode.eos_id, facts.eos_id, "eos", facts)
     bos_id = _end_id(config.encode.add_bos, config.encode.bos_id, facts.bos_id, "bos", facts)
     pad_id = None if mode == "documents" else _pad_id(config, facts, eos_id)
@@ -149,7 +149,8 @@ def explain_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     return "; ".join(changes[:MAX_CHANGES_SHOWN]) + more
 
 
-def _default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
+def default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
+    """What is written where the job does not say: rows, unless a reader cuts them itself."""
     return "documents" if any(isinstance(FORMATS[name], PayloadFormat) for name in formats) else "concat"
 
 
