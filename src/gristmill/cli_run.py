@@ -21,7 +21,15 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
-from gristmill.job import SECTIONS, Sections, make_job, parse_override, read_job_file
+from gristmill.job import (
+    SECTIONS,
+    Sections,
+    make_job,
+    parse_override,
+    read_job_file,
+    split_list,
+    suggest_override,
+)
 from gristmill.report.words import printable
 
 if TYPE_CHECKING:
@@ -38,12 +46,21 @@ RUN_OPTIONS: Options = {
     "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),
 }
 """Flags of every job that is done in units."""
+TEXT_FIELD = (
+    "read",
+    "text_field",
+    {
+        "action": "append",
+        "metavar": "PATH,...",
+        "help": "such as text or doc.body.text; several are joined by read.join",
+    },
+)
 OPTIONS: Options = {
     "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
     "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "of a row"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
-    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
+    "--text-field": TEXT_FIELD,
     "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
     "--eos-id": ("encode", "eos_id", {"type": int, "metavar": "ID", "help": "put after every document"}),
     "--add-bos": ("encode", "add_bos", {"action": "store_const", "const": True, "help": "BOS before each"}),
@@ -93,13 +110,18 @@ def gather_options(
     options named in `lists` are split at commas."""
     values = read_job_file(arguments.config) if arguments.config else {}
     is_override = re.compile(rf"({'|'.join(sections)})\.\w+=").match
-    overrides = [parse_override(text) for text in arguments.inputs if is_override(text)]
+    overrides = [parse_override(text, sections) for text in arguments.inputs if is_override(text)]
     inputs = [text for text in arguments.inputs if not is_override(text)]
+    for text in inputs:
+        suggest_override(text, sections)
     flags: list[tuple[str, str, Any]] = [("read", "inputs", inputs)] if inputs else []
     for flag, (section, key, _) in options.items():
         value = vars(arguments)[flag]
-        if value is not None:
-            flags.append((section, key, value.split(",") if f"{section}.{key}" in lists else value))
+        if isinstance(value, list):  # given several times
+            parts = [part for text in value for part in split_list(text)]
+            flags.append((section, key, parts[0] if len(parts) == 1 else parts))
+        elif value is not None:
+            flags.append((section, key, split_list(value) if f"{section}.{key}" in lists else value))
     return values, [*flags, *overrides]
 
 
