@@ -115,7 +115,7 @@ def train_tokenizers(corpus: Path, vocab_size: int, output: Path) -> list[list[s
 def train_gigatoken(corpus: Path, vocab_size: int, output: Path) -> list[list[str]]:
     import gigatoken
 
-    from gristmill.train.start import token_text
+    from gristmill.training.start import token_text
 
     source = gigatoken.JsonlFileSource([str(corpus)], field="text")
     _, merges = gigatoken.train_bpe(source, vocab_size, [EOS])

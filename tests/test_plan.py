@@ -142,9 +142,8 @@ def test_limits_bound_the_estimate(tokenizer, corpus, tmp_path):
     [
         ({"encode__eos_id": None}, "names no EOS token"),
         ({"write__format": "megatron", "pack__mode": "concat"}, "megatron cannot hold rows"),
-        ({"write__dtype": "uint16", "encode__eos_id": 70_000}, "write.dtype is uint16"),
+        ({"encode__eos_id": 70_000}, "encode.eos_id is 70000; the tokenizer has ids 0.."),
         ({"write__format": "parquet", "write__columns": ["labels"]}, "write.columns is labels"),
-        ({"write__format": ["nanogpt"], "encode__eos_id": 70_000}, "nanogpt"),
         ({"read__text_field": "body"}, "no field body; the record has text, id; set read.text_field"),
     ],
 )

@@ -252,7 +252,7 @@ def test_a_folder_with_something_else_in_it_is_refused(tokenizer, corpus, tmp_pa
 
 
 def test_a_tokenizer_without_eos_is_refused_with_the_remedy(tokenizer, corpus, tmp_path):
-    with pytest.raises(ConfigError, match=r"encode\.add_eos: false"):
+    with pytest.raises(ConfigError, match=r"encode\.add_eos=false"):
         run(tokenizer, corpus[0], tmp_path / "out", encode__eos_id=None)
     run(tokenizer, corpus[0], tmp_path / "out", encode__eos_id=None, encode__add_eos=False)
     assert read_plan(tmp_path / "out").layout.eos_id is None

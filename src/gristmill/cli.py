@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import shlex
 import signal
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NoReturn, get_args
 
 import msgspec
 
@@ -72,10 +73,18 @@ def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None)
     """Parse; inputs may stand before, between and after flags, which argparse alone does not allow."""
     arguments, rest = parser.parse_known_args(argv)
     if rest and (not hasattr(arguments, "inputs") or any(text.startswith("-") for text in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        refuse_unknown(getattr(arguments, "command", parser), rest)
     if rest:
         arguments.inputs += rest
     return arguments
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, rest: Sequence[str]) -> NoReturn:
+    """End with the usage of the command, naming what it does not know and what may have been meant."""
+    unknown = next((text for text in rest if text.startswith("-")), rest[0])
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    near = difflib.get_close_matches(unknown.split("=")[0], flags, n=1)
+    parser.error(f"unknown argument {unknown}" + (f" (did you mean {near[0]}?)" if near else ""))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -98,6 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_arguments(command)
+        command.set_defaults(command=command)
     return parser
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -20,7 +22,17 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
-from gristmill.job import SECTIONS, Sections, literals, make_job, parse_override, read_job_file
+from gristmill.job import (
+    SECTIONS,
+    Sections,
+    literals,
+    make_job,
+    parse_override,
+    read_job_file,
+    split_list,
+    suggest_override,
+)
+from gristmill.report.words import printable
 
 if TYPE_CHECKING:
     from gristmill.run.process import WorkerProcess
@@ -36,6 +48,15 @@ RUN_OPTIONS: Options = {
     "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),
 }
 """Flags of every job that is done in units."""
+TEXT_FIELD = (
+    "read",
+    "text_field",
+    {
+        "action": "append",
+        "metavar": "PATH,...",
+        "help": "such as text or doc.body.text; several are joined by read.join",
+    },
+)
 OPTIONS: Options = {
     "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
     "--columns": (
@@ -46,8 +67,10 @@ OPTIONS: Options = {
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
     "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "of a row"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
-    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
+    "--text-field": TEXT_FIELD,
     "--id-field": ("read", "id_field", {"metavar": "PATH", "help": "field of the document's id"}),
+    "--eos-id": ("encode", "eos_id", {"type": int, "metavar": "ID", "help": "put after every document"}),
+    "--add-bos": ("encode", "add_bos", {"action": "store_const", "const": True, "help": "BOS before each"}),
     "--max-rows": ("run", "max_rows", {"type": int, "metavar": "N", "help": "stop after so many rows"}),
     "--max-tokens": ("run", "max_tokens", {"type": int, "metavar": "N", "help": "stop before more tokens"}),
     "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
@@ -94,13 +117,18 @@ def gather_options(
     options named in `lists` are split at commas."""
     values = read_job_file(arguments.config) if arguments.config else {}
     is_override = re.compile(rf"({'|'.join(sections)})\.\w+=").match
-    overrides = [parse_override(text) for text in arguments.inputs if is_override(text)]
+    overrides = [parse_override(text, sections) for text in arguments.inputs if is_override(text)]
     inputs = [text for text in arguments.inputs if not is_override(text)]
+    for text in inputs:
+        suggest_override(text, sections)
     flags: list[tuple[str, str, Any]] = [("read", "inputs", inputs)] if inputs else []
     for flag, (section, key, _) in options.items():
         value = vars(arguments)[flag]
-        if value is not None:
-            flags.append((section, key, value.split(",") if f"{section}.{key}" in lists else value))
+        if isinstance(value, list):  # given several times
+            parts = [part for text in value for part in split_list(text)]
+            flags.append((section, key, parts[0] if len(parts) == 1 else parts))
+        elif value is not None:
+            flags.append((section, key, split_list(value) if f"{section}.{key}" in lists else value))
     return values, [*flags, *overrides]
 
 
@@ -146,9 +174,19 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     processes = start_early(job)
     try:
         return _tokenize(job, processes, arguments)
+    except (KeyboardInterrupt, SystemExit):
+        show_interrupted(Path(job.write.output))
+        raise
     finally:
         for process in processes:
             process.end()
+
+
+def show_interrupted(folder: Path) -> None:
+    """Say what a run that was told to end leaves behind."""
+    from gristmill.report.summary import render_interrupted
+
+    print(f"gristmill: {render_interrupted(folder)}", file=sys.stderr, flush=True)
 
 
 def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> int:
@@ -156,16 +194,29 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     from gristmill.report.summary import render_result
     from gristmill.report.view import View
     from gristmill.run.tokenize import tokenize
+    from gristmill.run.warn import option_warnings
 
+    warned = option_warnings(job)
+    show_warnings(warned)
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
         result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
+    rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
     elif not arguments.quiet or result.failed:
-        print(render_result(result), file=sys.stderr if result.failed else sys.stdout)
+        shown = render_result(msgspec.structs.replace(result, warnings=rest))
+        print(shown, file=sys.stderr if result.failed else sys.stdout)
+    if not is_shown:
+        show_warnings(rest)
     return 1 if result.failed else 0
+
+
+def show_warnings(warnings: Iterable[str]) -> None:
+    """Warnings go to the standard error, so that they are seen with --quiet and --json too."""
+    for text in warnings:
+        print(f"gristmill: warning: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def add_plan(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from gristmill.cli_run import RUN_OPTIONS, gather_options, render_options
+from gristmill.cli_run import RUN_OPTIONS, TEXT_FIELD, gather_options, render_options, show_interrupted
 from gristmill.config import InputFormat, TrainConfig
 from gristmill.job import TRAINING_SECTIONS, make_training
 
@@ -37,7 +37,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--extend": ("learn", "extend", {"metavar": "FILE", "help": "a tokenizer.json to go on from"}),
     "--counts": ("count", "folder", {"metavar": "FOLDER", "help": "run folder (default: OUTPUT.run)"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
-    "--text-field": ("read", "text_field", {"metavar": "PATH", "help": "such as text or doc.body.text"}),
+    "--text-field": TEXT_FIELD,
     **RUN_OPTIONS,
 }
 LISTS = {"learn.special_tokens", "learn.from_counts"}
@@ -71,6 +71,9 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     processes = [] if job.learn.from_counts else start_early(job)
     try:
         result = _train(job, processes, arguments)
+    except (KeyboardInterrupt, SystemExit):
+        show_interrupted(Path(job.count.folder or f"{job.learn.output}.run"))
+        raise
     finally:
         for process in processes:
             process.end()

@@ -69,19 +69,21 @@ class ReadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     inputs: tuple[str, ...] = ()
     """Files, folders, globs or URLs."""
     format: InputFormat = "auto"
-    """auto: by suffix."""
+    """auto: by suffix. Of a folder, files of this format are read; text takes every file."""
     compression: Compression = "auto"
     """Of JSON Lines, CSV and text; auto: by suffix."""
     text_field: str | tuple[str, ...] = "text"
-    """Path of the text in a record, such as doc.body.text; several are joined."""
+    """Path of the text in a record, such as doc.body.text; several are joined. On the command line commas
+    part them."""
     join: str = "\n"
-    """Put between several text fields."""
+    """Put between several text fields; \\n, \\r and \\t on the command line are those characters."""
     id_field: str | None = None
     """Path of the document's id in a record."""
     document: Literal["file", "line", "separator"] = "file"
     """What a document is in plain text."""
     separator: str = "\n\n\n"
-    """Between the documents of plain text, where `document` is separator."""
+    """Between the documents of plain text, where `document` is separator; \\n, \\r and \\t on the command
+    line are those characters."""
     on_bad_document: Literal["quarantine", "skip", "fail"] = "quarantine"
     """A record that gives no document is counted and kept in the quarantine file (quarantine), only counted
     (skip), or ends the run (fail)."""

@@ -20,6 +20,18 @@ Job = TypeVar("Job", TokenizeConfig, TrainConfig)
 SECTIONS: Sections = get_type_hints(TokenizeConfig)
 TRAINING_SECTIONS: Sections = get_type_hints(TrainConfig)
 NO_INPUT = "no input: name files, folders or globs, or set read.inputs in the config"
+BETWEEN_TEXTS = {"read.join", "read.separator"}
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+WORDS = {
+    "array": "a list",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "keys and values",
+    "null": "nothing",
+}
+"""What msgspec calls types, for people."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     f"{letter}IB": 1 << 10 * (power + 1) for power, letter in enumerate("KMGT")
 }
@@ -40,18 +52,42 @@ def read_job_file(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def parse_override(text: str) -> tuple[str, str, Any]:
-    """Section, key and value of `section.key=value`; the value is read as YAML."""
+def parse_override(text: str, known: Sections = SECTIONS) -> tuple[str, str, Any]:
+    """Section, key and value of `section.key=value`.
+
+    The value is read as YAML; where an option takes several, commas part them; in what stands between texts,
+    \\n, \\r, \\t and \\\\ are the characters they stand for."""
     import yaml
 
     found = re.fullmatch(r"(\w+)\.(\w+)=(.*)", text, flags=re.DOTALL)
     if found is None:
         raise ConfigError(f"{text!r} is not section.key=value")
     section, key, value = found.groups()
+    if f"{section}.{key}" in BETWEEN_TEXTS and value[:1] not in ("'", '"'):
+        return section, key, re.sub(r"\\([nrt\\])", lambda escape: ESCAPES[escape[1]], value)
     try:
-        return section, key, yaml.safe_load(value)
+        read = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise ConfigError(f"{text!r}: the value is no YAML; quote it") from error
+    is_list = isinstance(read, str) and "," in read and _takes_several(known, section, key)
+    return section, key, split_list(read) if is_list else read
+
+
+def split_list(text: str) -> list[str]:
+    """The parts between commas, without spaces round them."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def suggest_override(text: str, known: Sections = SECTIONS) -> None:
+    """Refuse an input that looks like an option without its section, or of an unknown one."""
+    found = re.match(r"(?:(\w+)\.)?(\w+)=", text)
+    if found is None or os.path.exists(text):
+        return
+    if found[1] is not None:
+        _check_names(known, found[1], {found[2]: None})
+    for name, kind in known.items():
+        if found[2] in kind.__struct_fields__:
+            raise ConfigError(f"{text}: no such file; did you mean {name}.{text}?")
 
 
 def make_job(values: Mapping[str, Any], overrides: Overrides = ()) -> TokenizeConfig:
@@ -84,7 +120,7 @@ def make_training(values: Mapping[str, Any], overrides: Overrides = ()) -> Train
 def _gather(known: Sections, values: Mapping[str, Any], overrides: Overrides) -> dict[str, dict[str, Any]]:
     sections: dict[str, dict[str, Any]] = {}
     for name, section in values.items():
-        sections[name] = _as_section(known, name, section)
+        sections[name] = {key: _plain(value) for key, value in _as_section(known, name, section).items()}
     for name, key, value in overrides:
         sections.setdefault(name, {})[key] = value
     for name, section in sections.items():
@@ -94,7 +130,7 @@ def _gather(known: Sections, values: Mapping[str, Any], overrides: Overrides) ->
 
 def _convert(known: Sections, sections: Mapping[str, Mapping[str, Any]], kind: type[Job]) -> Job:
     try:
-        return msgspec.convert(_listed(sections), kind)
+        return msgspec.convert(_listed(known, sections), kind)
     except msgspec.ValidationError as error:
         raise ConfigError(_explain(known, str(error))) from error
 
@@ -134,7 +170,7 @@ def byte_size(value: str | int, *, name: str) -> int:
 
 
 def _as_section(known: Sections, name: str, section: Any) -> dict[str, Any]:
-    if name == "tokenizer" and isinstance(section, str):
+    if name == "tokenizer" and isinstance(section, str | os.PathLike):
         return {"source": section}
     if section is None:
         return {}
@@ -162,12 +198,38 @@ def _require(sections: Mapping[str, Mapping[str, Any]], needed: Mapping[str, str
             raise ConfigError(message)
 
 
-def _listed(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """One input may stand where several can."""
-    read = dict(sections.get("read", {}))
-    if isinstance(read.get("inputs"), str):
-        read["inputs"] = [read["inputs"]]
-    return {**sections, "read": read}
+def _plain(value: Any) -> Any:
+    """Paths as text."""
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _listed(known: Sections, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """One text may stand where several can."""
+    listed: dict[str, dict[str, Any]] = {"read": {}}
+    for name, section in sections.items():
+        listed[name] = {
+            key: [value] if isinstance(value, str) and _takes_only_several(known, name, key) else value
+            for key, value in section.items()
+        }
+    return listed
+
+
+def _kinds(known: Sections, section: str, key: str) -> list[Any]:
+    """What an option may be."""
+    hint = get_type_hints(known[section]).get(key) if section in known else None
+    return [hint] if get_origin(hint) is tuple else list(get_args(hint))
+
+
+def _takes_several(known: Sections, section: str, key: str) -> bool:
+    """Whether commas part values: not names of files, which may hold some."""
+    kinds = _kinds(known, section, key)
+    return f"{section}.{key}" != "read.inputs" and any(get_origin(kind) is tuple for kind in kinds)
+
+
+def _takes_only_several(known: Sections, section: str, key: str) -> bool:
+    return [get_origin(kind) for kind in _kinds(known, section, key)] == [tuple]
 
 
 def _explain(known: Sections, message: str) -> str:
@@ -179,7 +241,13 @@ def _explain(known: Sections, message: str) -> str:
     section, _, key = path.partition(".")
     allowed = literals(get_type_hints(known[section]).get(key)) if section in known else []
     remedy = f"; it can be {', '.join(allowed)}" if allowed and "enum" in message else ""
-    return f"{found[1]}: {message[: found.start()]}{remedy}"
+    said = re.sub(r"`([a-z |]+)`", _in_words, message[: found.start()]).replace("Expected ", "needs ")
+    return f"{found[1]}: {said}{remedy}"
+
+
+def _in_words(types: re.Match[str]) -> str:
+    names = types[1].removesuffix(" | null").split(" | ")
+    return " or ".join(WORDS.get(name, name) for name in names)
 
 
 def literals(kind: Any) -> list[str]:

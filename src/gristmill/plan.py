@@ -73,11 +73,18 @@ def plan_units(
 ) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
     """The input files and the units they are read in."""
     files = tuple(list_inputs(config))
+    return files, cut_units(config, files, least_bytes=least_bytes)
+
+
+def cut_units(
+    config: ReadConfig, files: tuple[InputFile, ...], *, least_bytes: int = MIN_UNIT_BYTES
+) -> tuple[Unit, ...]:
+    """The units that files are read in."""
     unit_bytes = choose_unit_bytes(config, sum(file.num_bytes for file in files), least_bytes)
     slices = (
         part for index, file in enumerate(files) for part in slice_file(index, file, config, unit_bytes)
     )
-    return files, tuple(gather(slices, unit_bytes))
+    return tuple(gather(slices, unit_bytes))
 
 
 def choose_unit_bytes(config: ReadConfig, total_bytes: int, least_bytes: int = MIN_UNIT_BYTES) -> int:

@@ -9,7 +9,7 @@ from gristmill.config import ReadConfig
 from gristmill.read.ahead import read_ahead
 from gristmill.read.blocks import Batches, Blocks
 from gristmill.read.fields import text_paths
-from gristmill.read.find import list_inputs
+from gristmill.read.find import Listing, find_inputs, list_inputs
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.slices import slice_file
 from gristmill.read.storage import describe_file, open_input
@@ -18,8 +18,10 @@ __all__ = [
     "READERS",
     "Blocks",
     "InputFile",
+    "Listing",
     "Slice",
     "describe_file",
+    "find_inputs",
     "list_inputs",
     "open_input",
     "read_slice",

@@ -58,13 +58,13 @@ def find_columns(schema: Any, config: ReadConfig) -> Columns:
         if kind is not None:
             texts.append(_decode(path))
     if not texts:
-        raise _missing(schema, text_paths(config)[0])
+        raise _missing(schema, text_paths(config)[0], "read.text_field")
     named = id_path(config)
     if named is None:
         return Columns(texts, None)
     kind = _find_type(schema, named)
     if kind is None:
-        raise _missing(schema, named)
+        raise _missing(schema, named, "read.id_field")
     if pa.types.is_nested(kind):
         raise BadFileError("wrong_type", f"column {show_path(named)} is {kind}, which is no id")
     return Columns(texts, _decode(named))
@@ -122,12 +122,10 @@ def _is_text(kind: Any) -> bool:
     return any(getattr(pa.types, f"is_{name}", lambda kind: False)(kind) for name in tests)
 
 
-def _missing(schema: Any, path: FieldPath) -> BadFileError:
+def _missing(schema: Any, path: FieldPath, option: str) -> BadFileError:
     names = ", ".join(schema.names[:MAX_NAMES_SHOWN])
     more = ", ..." if len(schema.names) > MAX_NAMES_SHOWN else ""
-    return BadFileError(
-        "missing_field", f"no column {show_path(path)} (has {names}{more}); set read.text_field"
-    )
+    return BadFileError("missing_field", f"no column {show_path(path)} (has {names}{more}); set {option}")
 
 
 def _null_document(record: int) -> BadDocument:

@@ -154,9 +154,9 @@ def _find_header(rows: Iterator[Row], config: ReadConfig) -> Header:
     texts = [index for index in names if index is not None]
     named = id_path(config)
     if not texts:
-        raise _missing(columns, text_paths(config)[0])
+        raise _missing(columns, text_paths(config)[0], "read.text_field")
     if named is not None and _column_name(named) not in columns:
-        raise _missing(columns, named)
+        raise _missing(columns, named, "read.id_field")
     return Header(texts, None if named is None else columns[_column_name(named)], len(row.fields))
 
 
@@ -165,11 +165,11 @@ def _column_name(path: FieldPath) -> bytes:
     return b".".join(path)
 
 
-def _missing(columns: dict[bytes, int], path: FieldPath) -> BadFileError:
+def _missing(columns: dict[bytes, int], path: FieldPath, option: str) -> BadFileError:
     names = [show_excerpt(name) for name in list(columns)[:MAX_NAMES_SHOWN]]
     more = ", ..." if len(columns) > MAX_NAMES_SHOWN else ""
     return BadFileError(
-        "missing_field", f"no column {show_path(path)} (has {', '.join(names)}{more}); set read.text_field"
+        "missing_field", f"no column {show_path(path)} (has {', '.join(names)}{more}); set {option}"
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -39,6 +41,18 @@ COLUMN_FORMATS = ("parquet", "arrow")
 MAX_NAMES_SHOWN = 5
 
 
+class Listing(NamedTuple):
+    """The files to read, and what was passed over on the way to them."""
+
+    files: list[InputFile]
+    skipped: Counter[str]
+    """Files of folders and patterns whose name tells no format that is read, by suffix."""
+    run_folders: list[str]
+    """Folders of earlier runs, which are no input of this one."""
+    repeated: list[str]
+    """Files that were named more than once."""
+
+
 class Found(NamedTuple):
     """A file that an input names, or stands for."""
 
@@ -49,27 +63,33 @@ class Found(NamedTuple):
 
 def list_inputs(config: ReadConfig) -> list[InputFile]:
     """Every file to read: inputs as given, the files of each by name; a file named again is taken once."""
+    return find_inputs(config).files
+
+
+def find_inputs(config: ReadConfig) -> Listing:
+    """Every file to read, as `list_inputs` gives them, and what was passed over."""
     if not config.inputs:
         raise ConfigError("read.inputs is empty; name files, folders, patterns or URLs")
     files: dict[str, InputFile] = {}
+    listing = Listing([], Counter(), [], [])
     for given in config.inputs:
         path = local_path(given)
         find = _find_remote if is_remote(path) else _find_local
-        for found in find(path, config):
-            format, compression = _choose_format(found.path, config)
+        for found in find(path, config, listing):
             key = found.path if is_remote(found.path) else os.path.realpath(found.path)
-            files.setdefault(
-                key,
-                InputFile(
-                    # The run is looked at from other folders later.
-                    path=found.path if is_remote(found.path) else os.path.abspath(found.path),
-                    num_bytes=found.num_bytes,
-                    version=found.version,
-                    format=format,
-                    compression=compression,
-                ),
+            if key in files:
+                listing.repeated.append(found.path)
+                continue
+            format, compression = _choose_format(found.path, config)
+            files[key] = InputFile(
+                # The run is looked at from other folders later.
+                path=found.path if is_remote(found.path) else os.path.abspath(found.path),
+                num_bytes=found.num_bytes,
+                version=found.version,
+                format=format,
+                compression=compression,
             )
-    return list(files.values())
+    return listing._replace(files=list(files.values()))
 
 
 def split_suffixes(path: str) -> tuple[str | None, str]:
@@ -94,26 +114,41 @@ def _choose_format(path: str, config: ReadConfig) -> tuple[str, str]:
     return format, compression if config.compression == "auto" else config.compression
 
 
-def _is_known(path: str, config: ReadConfig) -> bool:
+def _is_known(path: str, config: ReadConfig, listing: Listing) -> bool:
+    """Whether a file of a folder is to be read; one that is not is counted."""
     format = split_suffixes(path)[0]
-    return format is not None and config.format in ("auto", format)
+    # Any file can be read as text, whatever its name.
+    is_known = config.format == "text" or (format is not None and config.format in ("auto", format))
+    if not is_known:
+        listing.skipped[os.path.splitext(path)[1]] += 1
+    return is_known
+
+
+def _is_match(path: str, config: ReadConfig, listing: Listing) -> bool:
+    """Whether a file that a pattern matches is to be read: all are, where the format is set."""
+    return config.format != "auto" or _is_known(path, config, listing)
+
+
+def is_run_folder(path: str) -> bool:
+    """Whether a folder holds a run: what is in it came out of gristmill."""
+    return os.path.isfile(os.path.join(path, "plan.json")) and os.path.isdir(os.path.join(path, "units"))
 
 
 def _is_hidden(relative: str) -> bool:
     return any(name.startswith((".", "_")) for name in relative.split("/"))
 
 
-def _find_local(path: str, config: ReadConfig) -> list[Found]:
+def _find_local(path: str, config: ReadConfig, listing: Listing) -> list[Found]:
     try:
         if os.path.isdir(path):
-            names = _require(
-                [name for name in _walk(path) if _is_known(name, config)], path, os.listdir(path)
-            )
+            known = [name for name in _walk(path, listing) if _is_known(name, config, listing)]
+            names = _require(known, path, os.listdir(path))
         elif os.path.lexists(path) or not glob.has_magic(path):
             names = [path]
         else:
             matches = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-            known = [name for name in matches if config.format != "auto" or _is_known(name, config)]
+            own = [name for name in matches if not _is_output(name, path, listing)]
+            known = [name for name in own if _is_match(name, config, listing)]
             names = _require(known, path, matches or _list_near(path))
         return [_describe_local(name) for name in names]
     except OSError as error:
@@ -129,8 +164,22 @@ def _describe_local(name: str) -> Found:
     return Found(name, *describe_file(name))
 
 
-def _walk(folder: str) -> Iterator[str]:
-    """Files under a folder by name; links to folders are followed, each folder once."""
+def _is_output(name: str, pattern: str, listing: Listing) -> bool:
+    """Whether a file lies in a run folder that the pattern does not name itself."""
+    fixed = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
+    folder = os.path.dirname(name)
+    while len(folder) > len(fixed):
+        if folder in listing.run_folders:
+            return True
+        if is_run_folder(folder):
+            listing.run_folders.append(folder)
+            return True
+        folder = os.path.dirname(folder)
+    return False
+
+
+def _walk(folder: str, listing: Listing) -> Iterator[str]:
+    """Files under a folder by name; links to folders are followed, each folder once; runs are left out."""
     seen = set()
     found = []
     for root, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
@@ -138,7 +187,10 @@ def _walk(folder: str) -> Iterator[str]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        shown = sorted(name for name in folders if not _is_hidden(name))
+        runs = [name for name in shown if is_run_folder(os.path.join(root, name))]
+        listing.run_folders.extend(os.path.join(root, name) for name in runs)
+        folders[:] = [name for name in shown if name not in runs]
         found += [os.path.join(root, name) for name in names if not _is_hidden(name)]
     return iter(sorted(name for name in found if os.path.isfile(name)))
 
@@ -158,14 +210,14 @@ def _list_near(path: str) -> list[str]:
         return []
 
 
-def _find_remote(url: str, config: ReadConfig) -> list[Found]:
+def _find_remote(url: str, config: ReadConfig, listing: Listing) -> list[Found]:
     store, path = open_store(url)
     is_web = url.startswith(WEB_PROTOCOLS)
     try:
         # A question mark in a web address begins its query.
         if "*" in path if is_web else glob.has_magic(path):
             entries = _list_entries(store, store.glob(path, detail=True).values())
-            known = [found for found in entries if config.format != "auto" or _is_known(found.path, config)]
+            known = [found for found in entries if _is_match(found.path, config, listing)]
             return _require(known, url, [found.path for found in entries])
         info = store.info(path)
         if info["type"] != "directory":
@@ -173,7 +225,7 @@ def _find_remote(url: str, config: ReadConfig) -> list[Found]:
         entries = _list_entries(store, store.find(path, detail=True).values())
         under = _url_of(store, path).rstrip("/") + "/"
         shown = [found for found in entries if not _is_hidden(found.path.removeprefix(under))]
-        return _require([found for found in shown if _is_known(found.path, config)], url, entries)
+        return _require([found for found in shown if _is_known(found.path, config, listing)], url, entries)
     except GristmillError:
         raise
     except Exception as error:  # a store's package raises what it likes

@@ -14,6 +14,8 @@ from gristmill.read.fields import id_path, text_paths
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.lines import find_line_end, line_blocks
 
+BOM = b"\xef\xbb\xbf"
+JSON_ARRAY = "the file looks like a JSON array; JSON Lines, one object a line, is needed"
 MAX_BAD = 1 << 14
 """In a batch: a bad line takes far more memory than the two bytes it may stand in."""
 
@@ -23,12 +25,21 @@ def read_jsonl(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks)
     num_records = 0
     for block in line_blocks(file, part, blocks):
         if block.kind == "too_large":
-            yield too_large(block, num_records, blocks)
+            yield _explain_array(too_large(block, num_records, blocks))
             num_records += 1
         elif block.kind == "records":
             for batch in _parse_block(block, config, num_records):
                 num_records += batch.num_records
-                yield batch
+                yield _explain_array(batch)
+
+
+def _explain_array(batch: DocumentBatch) -> DocumentBatch:
+    """A file that begins with a bracket is most likely one array, and no line of it will do."""
+    if not batch.bad or batch.bad[0].position > len(BOM) or not batch.bad[0].excerpt.startswith("["):
+        return batch
+    first = batch.bad[0]
+    first = first._replace(detail=f"{first.detail}; {JSON_ARRAY}")
+    return replace(batch, bad=(first, *batch.bad[1:]))
 
 
 def _parse_block(block: RecordBlock, config: ReadConfig, record: int) -> Batches:

@@ -12,13 +12,14 @@ from gristmill.config import EncodeConfig, OutputFormat, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.formats import check_formats, formats_of
 from gristmill.layout import Layout
-from gristmill.plan import plan_units
-from gristmill.read import InputFile
+from gristmill.plan import cut_units
+from gristmill.read import InputFile, find_inputs
 from gristmill.report.disk import Counts, estimate_disk
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
 from gristmill.report.words import of_bytes
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, WORKER_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.resume import holds_nothing
 from gristmill.run.settle import (
     TokenizerFacts,
     explain_changes,
@@ -27,6 +28,7 @@ from gristmill.run.settle import (
     settle_layout,
     settle_sizes,
 )
+from gristmill.run.warn import input_warnings, option_warnings
 from gristmill.run.worker import load_configured
 
 START_S = 1.0
@@ -87,7 +89,9 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
     tokenizer = load_configured(config.tokenizer)
     facts = facts_of(tokenizer, config.tokenizer.source)
     layout, problems = _settle(config, facts)
-    files, units = plan_units(config.read)
+    listing = find_inputs(config.read)
+    files = tuple(listing.files)
+    units = cut_units(config.read, files)
     sample = take_sample(config, layout, files, units, tokenizer, budget.blocks)
     counts, num_bad, text_bytes = _scale(config, sample, layout, num_units=len(units))
     disk = estimate_disk(counts, config.write, layout)
@@ -118,7 +122,12 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
         memory_budget_bytes=budget.memory_bytes,
         time_s=_time(sample, budget, len(units)),
         problems=tuple(problems),
-        warnings=tuple(_warnings(config, sample, facts) + ([] if force else _same_run(config, problems))),
+        warnings=(
+            *option_warnings(config),
+            *input_warnings(config.read, listing),
+            *_warnings(config, sample, facts),
+            *([] if force else _same_run(config, problems)),
+        ),
     )
 
 
@@ -246,7 +255,7 @@ def _other_run(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, .
     if before is None:
         return []
     changes = explain_changes(before.identity, identity_of(config, layout, files))
-    if not changes:
+    if not changes or holds_nothing(folder, before):
         return []
     return [f"{folder}: holds a run of another job: {changes}; use --force or another folder"]
 
@@ -278,7 +287,7 @@ def _warnings(config: TokenizeConfig, sample: Sample, facts: TokenizerFacts) -> 
 
 def _explain(sample: Sample, reason: str) -> str:
     fault = sample.faults[reason]
-    is_field = reason == "missing_field" and "read.text_field" not in fault.detail
+    is_field = reason == "missing_field" and "; set read." not in fault.detail
     remedy = "; set read.text_field" if is_field else ""
     return f"{reason} ({fault.detail}{remedy}; first in {fault.file})"
 

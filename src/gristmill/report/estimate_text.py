@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gristmill.report.estimate import Estimate
-from gristmill.report.words import duration, of_bytes, of_count, printable
+from gristmill.report.words import duration, of_bytes, of_count, plural, printable
 
 
 def render_estimate(estimate: Estimate) -> str:
@@ -32,7 +32,7 @@ def _inputs(estimate: Estimate) -> str:
         + f", {of_bytes(kind.num_bytes)}"
         for kind in estimate.inputs
     ]
-    return f"{'; '.join(kinds)}; in {estimate.num_units:,} units"
+    return f"{'; '.join(kinds)}; in {plural(estimate.num_units, 'unit')}"
 
 
 def _tokenizer(estimate: Estimate) -> str:
@@ -41,7 +41,7 @@ def _tokenizer(estimate: Estimate) -> str:
 
 
 def _sample(estimate: Estimate) -> str:
-    text = f"{estimate.sample_documents:,} documents, {of_bytes(estimate.sample_bytes)} of text"
+    text = f"{plural(estimate.sample_documents, 'document')}, {of_bytes(estimate.sample_bytes)} of text"
     return f"{text}: all there is" if estimate.is_exact else text
 
 
@@ -80,7 +80,7 @@ def _memory(estimate: Estimate) -> str:
 
 
 def _workers(estimate: Estimate) -> str:
-    return f"{estimate.num_workers} worker{'s' * (estimate.num_workers > 1)} ({estimate.backend})"
+    return f"{plural(estimate.num_workers, 'worker')} ({estimate.backend})"
 
 
 def _listed(sentences: tuple[str, ...]) -> str:

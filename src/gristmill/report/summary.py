@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gristmill.errors import GristmillError
 from gristmill.records import Ledger, Manifest
-from gristmill.report.words import duration, of_bytes, of_count
-from gristmill.run.folder import QUARANTINE
+from gristmill.report.words import duration, of_bytes, of_count, plural, printable
+from gristmill.run.folder import QUARANTINE, read_any_plan, read_records
 from gristmill.run.progress import Snapshot
 from gristmill.run.tokenize import RunResult
 
@@ -24,6 +25,7 @@ LOADING = {
 
 SHARD_BY_SHARD = ("megatron", "nanogpt")
 """Formats whose readers open one shard at a time."""
+STAGES = ("read", "encode", "pack", "write")
 
 
 def render_result(result: RunResult) -> str:
@@ -31,16 +33,36 @@ def render_result(result: RunResult) -> str:
     if result.manifest is None:
         units = "\n".join(f"  unit {unit}: {why}" for unit, why in sorted(result.failed.items())[:10])
         return (
-            f"{len(result.failed)} units FAILED, the others are done; "
-            f"run the same command again to try them again\n{units}"
+            f"{plural(len(result.failed), 'unit')} FAILED, the others are done; "
+            f"run the same command again to try again\n{units}"
         )
     facts = _facts(result.manifest, Path(result.folder))
     if result.last is None:
         facts["time"] = "finished before; nothing to do"
     else:
-        facts |= {"time": _time(result.last), "stages": _stages(result.last.stage_s)}
+        facts["resumed"] = _resumed(result.last)
+        facts |= {"time": _time(result.last, result.loading_s), "stages": _stages(result.last.stage_s)}
         facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"
+    facts["warnings"] = render_warnings(result.warnings)
     return _render(facts)
+
+
+def render_warnings(warnings: Iterable[str]) -> str:
+    """Warnings, a line each."""
+    return f"\n{'':<12}".join(map(printable, warnings))
+
+
+def render_interrupted(folder: Path) -> str:
+    """What a run that was told to end leaves behind."""
+    again = "run the same command again to go on"
+    try:
+        plan = read_any_plan(folder)
+        done = sum(unit < len(plan.units) for unit in read_records(folder, plan)) if plan else 0
+    except GristmillError:
+        plan = None
+    if plan is None:
+        return f"interrupted before any unit was done; {again}"
+    return f"interrupted; {done:,} of {plural(len(plan.units), 'unit')} are done; {again}"
 
 
 def render_manifest(manifest: Manifest, folder: Path) -> str:
@@ -93,7 +115,10 @@ def _documents(ledger: Ledger) -> str:
 def _tokens(manifest: Manifest) -> str:
     ledger = manifest.ledger
     per_byte = ledger.tokens_encoded / max(ledger.bytes_encoded, 1)
-    return f"{ledger.tokens_written:,} written, {per_byte:.4f} tokens a byte, {manifest.dtype}"
+    text = f"{ledger.tokens_written:,} written, {per_byte:.4f} tokens a byte, {manifest.dtype}"
+    ends = {"BOS": manifest.bos_id, "EOS": manifest.eos_id}
+    text += "".join(f", {name} {id_}" for name, id_ in ends.items() if id_ is not None)
+    return text
 
 
 def _rows(manifest: Manifest) -> str:
@@ -118,8 +143,14 @@ def _dropped(ledger: Ledger) -> str:
 
 
 def _shards(manifest: Manifest) -> str:
-    files = [file for shard in manifest.shards for files in shard.files.values() for file in files]
-    size = of_bytes(sum(file.num_bytes for file in files))
+    # What formats share is one file on disk under several names.
+    found = {
+        (shard.name, file.sha256): file.num_bytes
+        for shard in manifest.shards
+        for files in shard.files.values()
+        for file in files
+    }
+    size = of_bytes(sum(found.values()))
     return f"{len(manifest.shards):,} as {', '.join(manifest.formats)}, {size}"
 
 
@@ -152,14 +183,26 @@ def render_loading(name: str, folder: Path, stem: str, dtype: str) -> str:
     return LOADING[name].format(folder=folder, stem=stem, dtype=dtype, width=width)
 
 
-def _time(last: Snapshot) -> str:
+def _resumed(last: Snapshot) -> str:
+    if not last.units_before:
+        return ""
+    done = f"{last.units_before:,} of {plural(last.units_total, 'unit')}"
+    return f"{done} were done before; the times are of the rest"
+
+
+def _time(last: Snapshot, loading_s: float) -> str:
+    took = duration(last.elapsed_s + loading_s)
+    took += f" ({duration(loading_s)} of it loading)" if loading_s else ""
+    if last.units_before == last.units_total:
+        return f"{took}; only the end of the run was left to do"
     rate = f"{of_bytes(last.bytes_per_s)}/s, {of_count(last.tokens_per_s)} tokens/s"
-    return f"{duration(last.elapsed_s)}, {rate}, {last.num_workers} workers"
+    return f"{took}, {rate}, {plural(last.num_workers, 'worker')}"
 
 
 def _stages(stage_s: Mapping[str, float]) -> str:
     total = sum(stage_s.values()) or 1.0
-    return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in stage_s.items())
+    ordered = sorted(stage_s.items(), key=lambda item: STAGES.index(item[0]))
+    return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in ordered)
 
 
 def _by_reason(counts: Mapping[str, int]) -> str:

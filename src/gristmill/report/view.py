@@ -7,10 +7,13 @@ import time
 from types import TracebackType
 from typing import Any, TextIO
 
-from gristmill.report.words import duration, of_bytes, of_count
+from gristmill.report.words import duration, of_bytes, of_count, plural
 from gristmill.run.progress import Snapshot
 
 LINE_EVERY_S = 10.0
+BETWEEN = " · "
+MAX_LINES = 2
+"""Of figures under the bar."""
 
 
 class View:
@@ -44,48 +47,72 @@ class _Bar:
         from rich.console import Console
         from rich.live import Live
 
-        self._live = Live(console=Console(file=stream), transient=True, refresh_per_second=5)
+        self._console = Console(file=stream)
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
         self._is_started = False
 
     def show(self, snapshot: Snapshot) -> None:
         if not self._is_started:
             self._live.start()
             self._is_started = True
-        self._live.update(_draw(snapshot))
+        self._live.update(_draw(snapshot, self._console.width), refresh=True)
 
     def close(self) -> None:
         if self._is_started:
             self._live.stop()
 
 
-def _draw(snapshot: Snapshot) -> Any:
-    from rich.console import Group
+def _draw(snapshot: Snapshot, width: int) -> Any:
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
-    bar = ProgressBar(total=max(snapshot.bytes_total, 1), completed=snapshot.bytes_done)
+    # A bar ends no line of its own: whatever follows it must stand in another row.
+    rows = Table.grid(expand=True)
+    rows.add_row(ProgressBar(total=max(snapshot.bytes_total, 1), completed=snapshot.bytes_done))
     style = "red" if snapshot.units_failed or snapshot.bad_documents else "none"
-    return Group(bar, Text(render_line(snapshot), style=style, overflow="fold"))
+    for line in fit_figures(figures(snapshot), width):
+        rows.add_row(Text(line, style=style, no_wrap=True))
+    return rows
 
 
 def render_line(snapshot: Snapshot) -> str:
     """The run now, in a line."""
-    fraction = snapshot.bytes_done / max(snapshot.bytes_total, 1)
+    return BETWEEN.join(figures(snapshot))
+
+
+def fit_figures(parts: list[str], width: int) -> list[str]:
+    """As many of the figures, from the first on, as a few lines of this width hold."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(BETWEEN) + len(part) <= width:
+            lines[-1] += BETWEEN + part
+        elif len(lines) < MAX_LINES:
+            lines.append(part)
+        else:
+            break
+    return lines
+
+
+def figures(snapshot: Snapshot) -> list[str]:
+    """The run now, what matters most first."""
     parts = [
-        f"{fraction:.0%}",
-        f"{of_bytes(snapshot.bytes_done)} of {of_bytes(snapshot.bytes_total)}",
+        f"{snapshot.bytes_done / max(snapshot.bytes_total, 1):.0%}",
         f"{of_bytes(snapshot.bytes_per_s)}/s",
-        f"{of_count(snapshot.tokens_per_s)} tokens/s",
         f"{eta(snapshot)} left",
-        f"{of_count(snapshot.documents)} documents",
-        f"{of_bytes(snapshot.memory_bytes)} memory",
-        f"{snapshot.num_workers} workers",
     ]
-    if snapshot.bad_documents:
-        parts.append(f"{of_count(snapshot.bad_documents)} bad documents")
     if snapshot.units_failed:
-        parts.append(f"{snapshot.units_failed} units FAILED")
-    return " · ".join(parts)
+        parts.append(f"{plural(snapshot.units_failed, 'unit')} FAILED")
+    if snapshot.bad_documents:
+        parts.append(f"{of_count(snapshot.bad_documents)} bad")
+    return [
+        *parts,
+        f"{of_count(snapshot.tokens_per_s)} tokens/s",
+        f"{of_bytes(snapshot.memory_bytes)} memory",
+        f"{of_bytes(snapshot.bytes_done)} of {of_bytes(snapshot.bytes_total)}",
+        f"{of_count(snapshot.documents)} documents",
+        plural(snapshot.num_workers, "worker"),
+    ]
 
 
 def eta(snapshot: Snapshot) -> str:

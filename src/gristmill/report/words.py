@@ -13,6 +13,11 @@ def of_count(number: float) -> str:
     return f"{number:,.0f}" if number < 1e6 else _scaled(number, ("", "K", "M", "G", "T", "P"), gap="")
 
 
+def plural(number: int, what: str) -> str:
+    """So many of something: 1 unit, 2 units."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """A time span."""
     if seconds < 60:

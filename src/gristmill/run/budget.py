@@ -86,7 +86,8 @@ def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: in
     fitting = (memory - RUN_BYTES) // least
     if fitting < 1:
         needed = (RUN_BYTES + least) // 10**6 + 1
-        raise ConfigError(f"run.memory is {memory // 10**6} MB; this job needs at least {needed} MB")
+        given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
+        raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB")
     wanted = config.run.workers or (1 if backend == "inline" else num_cores())
     return wanted if backend == "inline" else min(wanted, fitting)
 

@@ -20,7 +20,7 @@ from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress
-from gristmill.run.quarantine import merge_quarantine
+from gristmill.run.quarantine import first_fault, merge_quarantine
 from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.work import Work, check_bad_fraction
@@ -104,7 +104,8 @@ def _count_units(
 def _finish(plan: CountPlan, folder: Path, records: dict[int, UnitRecord]) -> Counted:
     """One inventory of all units; theirs are no longer needed."""
     ordered = [records[unit] for unit in sorted(records)]
-    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True)
+    cause = first_fault(folder, plan, ordered)
+    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
     ledger = add_up(record.ledger for record in ordered)
     check_balance(ledger, what="the count")
     merge_quarantine(folder, plan, ordered)

@@ -13,7 +13,7 @@ from gristmill.ledger import add_up, check_balance
 from gristmill.plan import Plan
 from gristmill.records import FileRecord, Ledger, Manifest, ShardRecord, UnitRecord
 from gristmill.run.folder import MANIFEST, remove_unnamed, write_json
-from gristmill.run.quarantine import merge_quarantine
+from gristmill.run.quarantine import first_fault, merge_quarantine
 from gristmill.run.work import check_bad_fraction
 from gristmill.sidecars import FOLDER
 
@@ -23,7 +23,8 @@ MANIFEST_VERSION = 1
 def finish(plan: Plan, folder: Path, records: dict[int, UnitRecord]) -> Manifest:
     """The ledger of the whole run balances, leftovers are gone, and the manifest says what there is."""
     ordered = [records[unit] for unit in sorted(records)]
-    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True)
+    cause = first_fault(folder, plan, ordered)
+    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
     ledger = _balance(ordered)
     shards = tuple(shard for record in ordered for shard in record.shards)
     sidecars = [file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")]

@@ -35,6 +35,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     bytes_total: int
     bytes_before: int
     """Done by earlier processes of the same run."""
+    units_before: int
+    """Likewise."""
     documents: int
     bad_documents: int
     tokens: int
@@ -62,6 +64,7 @@ class Progress:
         self._totals = _Totals(add_up(record.ledger for record in records.values()))
         self._bytes_done = self._bytes_before = sum(self._unit_bytes(unit) for unit in records)
         self._tokens_before = self._totals.tokens
+        self._units_before = self._units_done()
         self._failed: set[int] = set()
         self._stage_s: Counter[str] = Counter()
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = 0
@@ -109,12 +112,13 @@ class Progress:
             event=event,
             time=round(time.time(), 3),
             elapsed_s=round(elapsed, 3),
-            units_done=sum(unit < len(self._plan.units) for unit in self._records),
+            units_done=self._units_done(),
             units_total=len(self._plan.units),
             units_failed=len(self._failed),
             bytes_done=bytes_done,
             bytes_total=self._plan.num_bytes,
             bytes_before=self._bytes_before,
+            units_before=self._units_before,
             documents=self._totals.documents + sum(part.num_documents for part in parts),
             bad_documents=self._totals.bad + sum(part.num_bad for part in parts),
             tokens=tokens,
@@ -146,6 +150,9 @@ class Progress:
     def close(self) -> None:
         """No more events."""
         self._events.close()
+
+    def _units_done(self) -> int:
+        return sum(unit < len(self._plan.units) for unit in self._records)
 
     def _unit_bytes(self, unit: int) -> int:
         return self._plan.units[unit].num_bytes if unit < len(self._plan.units) else 0

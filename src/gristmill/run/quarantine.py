@@ -43,6 +43,31 @@ def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> 
                 yield msgspec.structs.replace(entry, slice=msgspec.UNSET, record=first + entry.record)
 
 
+def first_fault(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> str:
+    """Why the first record or file in quarantine is there; nothing where none is."""
+    entry = next(quarantined(folder, plan, records), None)
+    return explain_fault(entry) if entry else ""
+
+
+def first_bad_file(folder: Path, reasons: set[str]) -> Quarantined | None:
+    """The first file of a finished run that was not read to its end for one of the reasons."""
+    decoder = msgspec.json.Decoder(Quarantined)
+    path = folder / QUARANTINE
+    if not path.exists():
+        return None
+    with path.open("rb") as lines:
+        entries = (decoder.decode(line) for line in lines)
+        return next((entry for entry in entries if entry.is_file and entry.reason in reasons), None)
+
+
+def explain_fault(entry: Quarantined) -> str:
+    """What is wrong with a record or a file, where, and what to do."""
+    place = entry.file if entry.is_file else f"{entry.file}, record {entry.record}"
+    is_field = entry.reason == "missing_field" and "; set read." not in entry.detail
+    remedy = "; set read.text_field" if is_field else ""
+    return f"first {place}: {entry.reason} ({entry.detail}{remedy})"
+
+
 def first_records(plan: UnitPlan, records: Iterable[UnitRecord]) -> dict[tuple[int, int], int]:
     """Of each slice, by unit and number in it: how many records of its file come before it."""
     counted: Counter[int] = Counter()

@@ -11,7 +11,17 @@ from gristmill.config import RunJob
 from gristmill.errors import ResumeError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan
-from gristmill.run.folder import CONFIG, PLAN, check_unused, read_any_plan, start_over, write_json
+from gristmill.run.folder import (
+    CONFIG,
+    COUNTED,
+    MANIFEST,
+    PLAN,
+    check_unused,
+    read_any_plan,
+    read_records,
+    start_over,
+    write_json,
+)
 from gristmill.run.settle import explain_changes
 
 AnyPlan = TypeVar("AnyPlan", Plan, CountPlan)
@@ -28,7 +38,12 @@ def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
         return plan
     if type(before) is not type(plan):
         raise ResumeError(f"{folder}: holds a run of another kind; use another folder")
-    if changes := explain_changes(before.identity, plan.identity):
+    changes = explain_changes(before.identity, plan.identity)
+    if changes and holds_nothing(folder, before):
+        start_over(folder)
+        _write(folder, plan)
+        return plan
+    if changes:
         raise ResumeError(
             f"{folder}: holds a run of another job: {changes}; use --force to start over, or another folder"
         )
@@ -37,6 +52,13 @@ def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
     if resumed != before:
         _write(folder, resumed)
     return resumed
+
+
+def holds_nothing(folder: Path, plan: Plan | CountPlan) -> bool:
+    """Whether a run has got nowhere yet, so that nothing is lost when another takes its place."""
+    if (folder / MANIFEST).exists() or (folder / COUNTED).exists():
+        return False
+    return not any(record.ledger.documents_encoded for record in read_records(folder, plan).values())
 
 
 def _write(folder: Path, plan: Plan | CountPlan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,9 @@ from gristmill.read import InputFile
 from gristmill.tokenizer import Tokenizer
 
 IDENTITY_VERSION = 1
-MAX_SPECIALS_SHOWN = 6
+MAX_SPECIALS_SHOWN = 3
+END_WORDS = ("endoftext", "end_of_text", "eos", "</s>", "end")
+"""In names of special tokens that are likely to end a document, the likeliest first."""
 MAX_CHANGES_SHOWN = 5
 SIZES = (("read", "max_document_bytes"), ("read", "unit_bytes"), ("write", "shard_bytes"))
 NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output")
@@ -33,7 +35,7 @@ class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     eos_id: int | None
     pad_id: int | None
     special_tokens: dict[str, int]
-    """The first few, for people."""
+    """A few, for people: those that are likely to end a document come first."""
     engine: str
     why_not_native: str | None
 
@@ -59,23 +61,35 @@ def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
-        special_tokens=dict(itertools.islice(tokenizer.special_tokens.items(), MAX_SPECIALS_SHOWN)),
+        special_tokens=_likely_ends(tokenizer.special_tokens),
         engine=tokenizer.engine_name,
         why_not_native=tokenizer.why_not_native,
     )
 
 
+def _likely_ends(special_tokens: Mapping[str, int]) -> dict[str, int]:
+    def rank(text: str) -> int:
+        return next((i for i, word in enumerate(END_WORDS) if word in text.lower()), len(END_WORDS))
+
+    likely = sorted(special_tokens.items(), key=lambda item: (rank(item[0]), item[1]))
+    return dict(likely[:MAX_SPECIALS_SHOWN])
+
+
 def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
     """The layout of every shard, or what is missing to settle it."""
     formats = formats_of(config.write)
-    mode = config.pack.mode or _default_mode(formats)
+    mode = config.pack.mode or default_mode(formats)
     eos_id = _end_id(config.encode.add_eos, config.encode.eos_id, facts.eos_id, "eos", facts)
     bos_id = _end_id(config.encode.add_bos, config.encode.bos_id, facts.bos_id, "bos", facts)
     pad_id = None if mode == "documents" else _pad_id(config, facts, eos_id)
-    largest = max(facts.vocab_size - 1, *(id_ for id_ in (bos_id, eos_id, pad_id, 0) if id_ is not None))
-    fits = largest < 1 << 16
+    for option, id_ in {"encode.eos_id": eos_id, "encode.bos_id": bos_id, "pack.pad_id": pad_id}.items():
+        if id_ is not None and id_ >= facts.vocab_size:
+            raise ConfigError(f"{option} is {id_}; the tokenizer has ids 0..{facts.vocab_size - 1}")
+    fits = facts.vocab_size <= 1 << 16
     if config.write.dtype == "uint16" and not fits:
-        raise ConfigError(f"write.dtype is uint16, but ids go up to {largest}; leave it out, or use uint32")
+        raise ConfigError(
+            f"write.dtype is uint16, but ids go up to {facts.vocab_size - 1}; leave it out, or use uint32"
+        )
     return Layout(
         mode=mode,
         sequence_length=None if mode == "documents" else config.pack.sequence_length,
@@ -135,7 +149,8 @@ def explain_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     return "; ".join(changes[:MAX_CHANGES_SHOWN]) + more
 
 
-def _default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
+def default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
+    """What is written where the job does not say: rows, unless a reader cuts them itself."""
     return "documents" if any(isinstance(FORMATS[name], PayloadFormat) for name in formats) else "concat"
 
 
@@ -146,10 +161,11 @@ def _end_id(
         return None
     id_ = own if given is None else given
     if id_ is None:
-        specials = ", ".join(f"{text} is {id_}" for text, id_ in facts.special_tokens.items())
+        known = facts.special_tokens.items()
+        choices = " or ".join(f"encode.{name}_id={id_} ({text})" for text, id_ in known)
         raise ConfigError(
-            f"the tokenizer {facts.name} names no {name.upper()} token; give encode.{name}_id "
-            f"(of its special tokens, {specials or 'none is known'}), or set encode.add_{name}: false"
+            f"the tokenizer {facts.name} names no {name.upper()} token; add "
+            f"{choices or f'encode.{name}_id=ID (it has no special tokens)'}, or encode.add_{name}=false"
         )
     return id_
 

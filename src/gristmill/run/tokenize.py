@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,8 +13,8 @@ import msgspec
 from gristmill.config import TokenizeConfig
 from gristmill.formats import check_formats
 from gristmill.load.folder import tokenizer_versions
-from gristmill.plan import Plan, plan_units
-from gristmill.read import list_inputs
+from gristmill.plan import Plan, cut_units
+from gristmill.read import find_inputs, list_inputs
 from gristmill.records import Manifest
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
@@ -31,6 +32,7 @@ from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import identity_of, settle_layout, settle_sizes
+from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
 from gristmill.run.work import Work
 
 BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
@@ -49,6 +51,19 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """The run's last moment; absent where it had been finished before."""
     failed: dict[int, str]
     """Units that could not be done, and why."""
+    loading_s: float = 0.0
+    """Before the first unit: the inputs were looked for and the tokenizer was loaded."""
+    warnings: tuple[str, ...] = ()
+    """What changed nothing about the run, but may not be what was meant."""
+
+    def __repr__(self) -> str:
+        if self.manifest is None:
+            return f"<gristmill.RunResult {self.folder}: {len(self.failed)} units failed>"
+        ledger = self.manifest.ledger
+        return (
+            f"<gristmill.RunResult {self.folder}: {ledger.documents_encoded} documents, "
+            f"{ledger.tokens_written} tokens, {len(self.manifest.shards)} shards>"
+        )
 
 
 def tokenize(
@@ -63,6 +78,7 @@ def tokenize(
     The same call again takes up a run that was cut short, and answers at once where it was finished; `force`
     starts over. `on_progress` is called a few times a second. `processes` are workers that were started
     before."""
+    start = time.monotonic()
     config = settle_sizes(config)
     folder = Path(config.write.output)
     with locked(folder):
@@ -71,7 +87,10 @@ def tokenize(
         backend = BACKENDS[choose_backend(config)](config, processes)
         try:
             versions = tokenizer_versions(config.tokenizer.source)
-            files, units = plan_units(config.read)  # while workers load the tokenizer
+            listing = find_inputs(config.read)  # while workers load the tokenizer
+            files = tuple(listing.files)
+            units = cut_units(config.read, files)
+            warnings = (*option_warnings(config), *input_warnings(config.read, listing))
             facts = backend.facts()
             assert facts is not None
             layout = settle_layout(config, facts)
@@ -94,8 +113,14 @@ def tokenize(
             prepare_folder(folder, layout.formats)
             manifest = read_manifest(folder)
             if manifest is not None:
-                return RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
-            return _run(plan, folder, backend, on_progress)
+                result = RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
+            else:
+                loading_s = round(time.monotonic() - start, 3)
+                result = _run(plan, folder, backend, on_progress)
+                result = msgspec.structs.replace(result, loading_s=loading_s)
+            if result.manifest is not None:
+                warnings += tuple(outcome_warnings(plan, folder, result.manifest))
+            return msgspec.structs.replace(result, warnings=warnings)
         finally:
             backend.close()
             remove_temporaries(folder)

@@ -124,22 +124,25 @@ def _left(limit: Limit, records: Iterable[UnitRecord]) -> Limit:
     return Limit(rows, tokens)
 
 
-def check_bad_fraction(records: Iterable[UnitRecord], allowed: float, *, is_end: bool) -> None:
-    """Refuse a run of which more documents are bad than is allowed, or all of them."""
+def check_bad_fraction(
+    records: Iterable[UnitRecord], allowed: float, *, is_end: bool, cause: str = ""
+) -> None:
+    """Refuse a run of which more documents are bad than is allowed, or all of them; `cause` is an example."""
     if allowed >= 1 and not is_end:
         return
     total = add_up(record.ledger for record in records)
     bad = sum(count for reason, count in total.documents_dropped.items() if reason != "limit")
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.documents_dropped.items())
     files = ", ".join(f"{reason} {count}" for reason, count in total.bad_files.items())
+    remedy = f"{cause or 'nothing is in quarantine'}; see the quarantine files in {FOLDER}/ of the run folder"
     is_judged = is_end or total.documents_read >= MIN_DOCUMENTS_TO_JUDGE
     if is_judged and bad > allowed * total.documents_read:
         raise RunError(
             f"{bad} of {total.documents_read} documents are bad ({reasons}), more than run.max_bad_fraction "
-            f"{allowed} allows; see the quarantine files in {FOLDER}/ of the run folder"
+            f"{allowed} allows; {remedy}"
         )
     if is_end and total.documents_encoded == 0 and not total.documents_dropped.get("limit"):
         raise RunError(
             f"no document could be used (documents: {reasons or 'none'}; files: {files or 'none bad'}); "
-            f"see the quarantine files in {FOLDER}/ of the run folder, and read.text_field"
+            f"{remedy}"
         )

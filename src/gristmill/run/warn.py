@@ -1,0 +1,128 @@
+"""What changes nothing about a run, but may not be what was meant, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gristmill.config import EncodeConfig, PackConfig, ReadConfig, TokenizeConfig, WriteConfig
+from gristmill.formats import formats_of
+from gristmill.plan import Plan
+from gristmill.read import Listing
+from gristmill.records import Manifest
+from gristmill.run.process import choose_backend
+from gristmill.run.quarantine import explain_fault, first_bad_file
+from gristmill.run.settle import default_mode
+
+MAX_NAMES_SHOWN = 3
+ROW_FORMATS = ("arrow", "parquet")
+ROW_OPTIONS = ("sequence_length", "overlap", "tail", "lookahead", "pad_id", "mask_first_token")
+
+
+def option_warnings(config: TokenizeConfig) -> list[str]:
+    """Options that do nothing in this job, or not what their name says, each with the reason."""
+    formats = formats_of(config.write)
+    mode = config.pack.mode or default_mode(formats)
+    tables = [name for name in formats if name in ROW_FORMATS]
+    found = _workers(config)
+    if mode == "documents":
+        why = f"whole documents are written as {', '.join(formats)}, not rows"
+        found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ROW_OPTIONS)]
+    elif mode != "best_fit":
+        why = f"only pack.mode best_fit chooses documents, and it is {mode}"
+        found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ("lookahead",))]
+    if tables and len(tables) < len(formats) and config.pack.mode is None:
+        others = ", ".join(name for name in formats if name not in tables)
+        found.append(
+            f"{', '.join(tables)} holds whole documents, because {others} asked for beside it does; "
+            "for packed rows write it in a run of its own"
+        )
+    if not tables or mode == "documents":
+        why = "it is of rows as arrow or parquet"
+        found += [_unused(f"write.{key}", why) for key in _changed(config.write, WriteConfig(), ("columns",))]
+    if "parquet" not in formats and config.write.compression != "none":
+        found.append(_unused("write.compression", "it is of parquet"))
+    return found + _unused_ids(config.encode)
+
+
+def input_warnings(config: ReadConfig, listing: Listing) -> list[str]:
+    """Files that are not read, or were named twice, and options that do nothing for those that are read."""
+    found = []
+    if listing.skipped:
+        names = ", ".join(
+            f"{count:,} {suffix or 'without a suffix'}"
+            for suffix, count in sorted(listing.skipped.items(), key=lambda item: (-item[1], item[0]))
+        )
+        number = sum(listing.skipped.values())
+        what, them = ("1 file", "it") if number == 1 else (f"{number:,} files", "them")
+        found.append(f"{what} not read: {names}; name {them}, or set read.format (--input-format)")
+    if listing.run_folders:
+        found.append(f"left out, because they hold runs: {_few(listing.run_folders)}")
+    if listing.repeated:
+        found.append(f"named more than once, and read once: {_few(listing.repeated)}")
+    return found + _unused_reading(config, {file.format for file in listing.files})
+
+
+def outcome_warnings(plan: Plan, folder: Path, manifest: Manifest) -> list[str]:
+    """What a finished run tells that a user should not miss."""
+    config, ledger = plan.config, manifest.ledger
+    found = []
+    bad = {reason: count for reason, count in ledger.bad_files.items() if reason != "empty_file"}
+    if bad:
+        first = first_bad_file(folder, set(bad))
+        number = sum(bad.values())
+        text = "1 file was" if number == 1 else f"{number:,} files were"
+        found.append(f"{text} not read to the end; {explain_fault(first) if first else ', '.join(bad)}")
+    names = sum(file.num_bytes for file in manifest.sidecars if file.path.endswith(".names"))
+    has_fields = any(file.format != "text" for file in plan.files)
+    if config.read.id_field is not None and has_fields and ledger.documents_encoded and not names:
+        found.append(f"read.id_field is {config.read.id_field}, which is in no record")
+    if ledger.rows == 0 and (config.run.max_rows or config.run.max_tokens):
+        limit = "run.max_tokens" if config.run.max_tokens else "run.max_rows"
+        found.append(f"nothing was written: the first row or document is larger than {limit} allows")
+    return found
+
+
+def _workers(config: TokenizeConfig) -> list[str]:
+    if (config.run.workers or 1) == 1 or choose_backend(config) != "inline":
+        return []
+    why = "preset streaming" if config.run.preset == "streaming" else "backend inline"
+    return [f"run.workers: {why} is one process; it encodes with {config.run.workers} threads"]
+
+
+def _unused_ids(encode: EncodeConfig) -> list[str]:
+    pairs = (("eos_id", "add_eos", encode.add_eos), ("bos_id", "add_bos", encode.add_bos))
+    return [
+        _unused(f"encode.{key}", f"encode.{switch} is false")
+        for key, switch, is_added in pairs
+        if getattr(encode, key) is not None and not is_added
+    ]
+
+
+def _unused_reading(config: ReadConfig, formats: set[str]) -> list[str]:
+    found = []
+    if formats == {"text"}:
+        changed = _changed(config, ReadConfig(), ("text_field", "id_field"))
+        found += [_unused(f"read.{key}", "plain text has no fields") for key in changed]
+    if "text" not in formats:
+        changed = _changed(config, ReadConfig(), ("document", "separator"))
+        found += [_unused(f"read.{key}", "no input is plain text") for key in changed]
+    elif config.document != "separator" and config.separator != ReadConfig().separator:
+        found.append(_unused("read.separator", f"read.document is {config.document}, not separator"))
+    if isinstance(config.text_field, str) and config.join != ReadConfig().join:
+        found.append(_unused("read.join", "there is one text field"))
+    return found
+
+
+def _changed(section: msgspec.Struct, default: msgspec.Struct, keys: tuple[str, ...]) -> list[str]:
+    return [key for key in keys if getattr(section, key) != getattr(default, key)]
+
+
+def _unused(option: str, why: str) -> str:
+    return f"{option} does nothing here: {why}"
+
+
+def _few(names: list[str]) -> str:
+    more = len(names) - MAX_NAMES_SHOWN
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,0 +1,146 @@
+"""A job as people write it: values as they are typed on the command line, and what is said of mistakes."""
+
+from pathlib import Path
+
+import pytest
+
+from gristmill import ConfigError, cli
+from gristmill.cli_run import job_of
+from gristmill.config import TokenizeConfig
+from gristmill.job import TRAINING_SECTIONS, make_job, parse_override
+from made_runs import make_corpus, run, write_jsonl
+
+
+def job_from(*arguments):
+    parsed = cli.parse_arguments(cli.build_parser(), ["tokenize", "a", "-t", "t", "-o", "o", *arguments])
+    return job_of(parsed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields"),
+    [
+        (["--text-field", "title", "--text-field", "body"], ("title", "body")),
+        (["--text-field", "title, body"], ("title", "body")),
+        (["--text-field", "body"], "body"),
+        (["read.text_field=title,body"], ("title", "body")),
+        (["read.text_field=body"], "body"),
+        (['read.text_field=["a,b"]'], ("a,b",)),
+    ],
+)
+def test_several_text_fields_can_be_given_in_any_way(arguments, fields):
+    assert job_from(*arguments).read.text_field == fields
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("input_ids,labels", ("input_ids", "labels")),
+        ("input_ids, labels", ("input_ids", "labels")),
+        ("[input_ids, labels]", ("input_ids", "labels")),
+        ("labels", ("labels",)),
+    ],
+)
+def test_a_list_option_takes_commas_and_one_value(text, columns):
+    assert job_from(f"write.columns={text}").write.columns == columns
+
+
+def test_formats_may_have_spaces_after_commas():
+    assert job_from("--format", "megatron, olmo").write.format == ("megatron", "olmo")
+    assert job_from("write.format=megatron, olmo").write.format == ("megatron", "olmo")
+
+
+def test_a_comma_in_the_name_of_an_input_stays():
+    assert job_from("read.inputs=a,b.jsonl").read.inputs == ("a,b.jsonl",)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (r"\n---\n", "\n---\n"),
+        (r"\t", "\t"),
+        (r"\\n", r"\n"),
+        ("---", "---"),
+        (" ", " "),
+        (r'"\n"', "\n"),
+        (r"'\n'", r"\n"),
+    ],
+)
+def test_what_stands_between_texts_is_taken_as_typed_but_for_escapes(typed, meant):
+    assert parse_override(f"read.separator={typed}") == ("read", "separator", meant)
+    assert parse_override(f"read.join={typed}") == ("read", "join", meant)
+
+
+def test_commas_part_the_lists_of_a_training_too():
+    parsed = parse_override("learn.special_tokens=<a>,<b>", TRAINING_SECTIONS)
+    assert parsed == ("learn", "special_tokens", ["<a>", "<b>"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("write.columns=5", "write.columns: needs a list, got a whole number"),
+        ("pack.sequence_length=long", "pack.sequence_length: needs a whole number, got text"),
+        ("encode.add_eos=maybe", "encode.add_eos: needs true or false, got text"),
+        ("write.columns=ids,labels", "it can be input_ids, labels, attention_mask"),
+        ("pack.sequence_length=1", "pack.sequence_length: needs a whole number >= 2"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_plain_words(argument, message):
+    with pytest.raises(ConfigError) as error:
+        job_from(argument)
+    assert message in str(error.value)
+    assert "Expected" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("text_field=a", "did you mean read.text_field=a?"),
+        ("sequence_length=5", "did you mean pack.sequence_length=5?"),
+        ("raed.text_field=a", "did you mean read?"),
+    ],
+)
+def test_an_option_without_its_section_is_no_file(argument, message):
+    with pytest.raises(ConfigError) as error:
+        job_from(argument)
+    assert message in str(error.value)
+
+
+def test_a_file_that_looks_like_an_option_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("format=x.jsonl").write_text("{}")
+    assert job_from("format=x.jsonl").read.inputs == ("a", "format=x.jsonl")
+
+
+def test_an_unknown_flag_is_named_alone_with_the_usage_of_its_command(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["tokenize", "a.jsonl", "-t", "t", "--sequence-lenght", "5", "-o", "out"])
+    shown = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "unknown argument --sequence-lenght (did you mean --sequence-length?)" in shown
+    assert shown.startswith("usage: gristmill tokenize")
+    assert "a.jsonl" not in shown
+
+
+def test_paths_of_pathlib_may_stand_where_text_can():
+    values = {"tokenizer": Path("t"), "read": {"inputs": [Path("a"), "b"]}, "write": {"output": Path("o")}}
+    job = make_job(values)
+    assert isinstance(job, TokenizeConfig)
+    assert (job.tokenizer.source, job.read.inputs, job.write.output) == ("t", ("a", "b"), "o")
+    values |= {"read": {"inputs": Path("a")}, "tokenizer": {"source": Path("t")}}
+    assert make_job(values).read.inputs == ("a",)
+
+
+def test_a_memory_of_a_few_bytes_is_shown_as_bytes(tokenizer, tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["text"])
+    with pytest.raises(ConfigError, match=r"run\.memory is 10 bytes; this job needs at least \d+ MB"):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__memory="10")
+
+
+@pytest.mark.parametrize("text", ['[{"text": "one"}, {"text": "two"}]', '[\n {"text": "one"}\n]\n'])
+def test_a_file_of_one_json_array_is_called_that(tokenizer, tmp_path, text):
+    make_corpus(tmp_path / "good", num_files=1, num_docs=5)
+    (tmp_path / "good" / "a.json").write_text(text)
+    run(tokenizer, tmp_path / "good", tmp_path / "out")
+    first = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()[0]
+    assert "looks like a JSON array; JSON Lines, one object a line, is needed" in first
