@@ -15,6 +15,7 @@ from gristmill.config import TokenizeConfig
 from gristmill.errors import ConfigError, InputError
 
 SECTIONS: dict[str, type[msgspec.Struct]] = get_type_hints(TokenizeConfig)
+FILE_NAMES = ("tokenizer.source", "read.inputs", "write.output")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     f"{letter}IB": 1 << 10 * (power + 1) for power, letter in enumerate("KMGT")
 }
@@ -59,6 +60,7 @@ def make_job(values: Mapping[str, Any], overrides: Iterable[tuple[str, str, Any]
     for name, section in sections.items():
         _check_names(name, section)
     _require(sections)
+    _check_texts(sections)
     try:
         return msgspec.convert(_listed(sections), TokenizeConfig)
     except msgspec.ValidationError as error:
@@ -118,6 +120,21 @@ def _require(sections: Mapping[str, Mapping[str, Any]]) -> None:
         raise ConfigError("no input: name files, folders or globs, or set read.inputs in the config")
     if not sections["write"].get("output"):
         raise ConfigError("no output folder: give --output, or write.output in the config")
+
+
+def _check_texts(value: Any, name: str = "") -> None:
+    """Refuse text that cannot be written down as UTF-8, and names that no file can have."""
+    if isinstance(value, str):
+        if not value.isascii() and re.search("[\ud800-\udfff]", value):
+            raise ConfigError(f"{name} is {value!a}, which is not UTF-8; choose another")
+        if "\0" in value and name in FILE_NAMES:
+            raise ConfigError(f"{name} is {value!r}; no file can be called that")
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            _check_texts(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_texts(part, name)
 
 
 def _listed(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
