@@ -14,7 +14,7 @@ import msgspec
 from gristmill import errors
 from gristmill.config import TokenizeConfig
 from gristmill.errors import GristmillError, RunError
-from gristmill.run.budget import MIN_BLOCK_BYTES, Budget, settle_budget
+from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
 from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess
@@ -33,6 +33,7 @@ class LocalBackend:
     def __init__(self, config: TokenizeConfig, processes: Sequence[WorkerProcess]) -> None:
         self._config = config
         self._budget = settle_budget(config)
+        self._bytes_before = resident_bytes()
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
@@ -44,6 +45,7 @@ class LocalBackend:
 
     def facts(self) -> TokenizerFacts:
         """What the first worker to load the tokenizer says of it."""
+        num_lost = 0
         while True:
             for worker in self._ready(None):
                 for message in worker.receive():
@@ -52,7 +54,11 @@ class LocalBackend:
                         return message.facts
                     if isinstance(message, Failed):
                         raise _as_error(message)
-                    raise RunError(f"{worker.process.last_words()} while it loaded the tokenizer")
+                    num_lost += 1
+                    if num_lost == MAX_ATTEMPTS:
+                        raise RunError(f"{worker.process.last_words()} while it loaded the tokenizer")
+                    self._end(worker)
+                    self._start()
 
     @property
     def budget(self) -> Budget:
@@ -147,13 +153,18 @@ class LocalBackend:
     def _watch_memory(self, progress: Progress) -> None:
         """End the largest worker at work where the budget is about to be exceeded."""
         sizes = {worker: resident_bytes(worker.process.pid) for worker in self._workers}
-        total = resident_bytes() + sum(sizes.values())
+        total = self._own_bytes() + sum(sizes.values())
         progress.saw_memory(total)
         busy = [worker for worker in sizes if worker.task]
         if total > self._budget.memory_bytes * FULL and busy:
             largest = max(busy, key=lambda worker: sizes[worker])
             largest.is_too_large = True
             largest.process.kill()
+
+    def _own_bytes(self) -> int:
+        """What the run holds in this process: not what a notebook had loaded before."""
+        now = resident_bytes()
+        return min(now, RUN_BYTES + max(now - self._bytes_before, 0))
 
     def _ready(self, timeout: float | None) -> list[_Worker]:
         return [key.data for key, _ in self._selector.select(timeout)]

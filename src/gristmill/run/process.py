@@ -9,10 +9,16 @@ import tempfile
 from contextlib import suppress
 from typing import IO
 
-from gristmill.config import Backend, TokenizeConfig
-from gristmill.run.resources import num_cores
+from gristmill.config import Backend, RunConfig, TokenizeConfig
+from gristmill.job import byte_size
+from gristmill.run.resources import available_memory, num_cores
 
 LOG_LINES = 5
+WORKER_BYTES = 110 << 20
+"""Held by a worker that has loaded a small tokenizer: what is reckoned with until it is known."""
+STREAMING_BYTES = 500 * 10**6
+WORKER = "import sys; sys.path[0] or sys.path.pop(0); from gristmill.run.worker import main; main()"
+"""Not with -m, which looks for modules in the current folder first: that may hold an untrusted corpus."""
 
 
 class WorkerProcess:
@@ -21,7 +27,7 @@ class WorkerProcess:
     def __init__(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gristmill.run.worker"],
+            [sys.executable, "-c", WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -56,6 +62,14 @@ class WorkerProcess:
                 stream.close()
 
 
+def memory_of(run: RunConfig) -> int:
+    """Bytes that all processes of a run together may hold."""
+    if run.memory is not None:
+        return byte_size(run.memory, name="run.memory")
+    half = available_memory() // 2
+    return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
+
+
 def choose_backend(config: TokenizeConfig) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
@@ -68,4 +82,5 @@ def start_early(config: TokenizeConfig) -> list[WorkerProcess]:
     """Workers that a job will need, if it needs any."""
     if choose_backend(config) != "local":
         return []
-    return [WorkerProcess() for _ in range(config.run.workers or num_cores())]
+    fitting = max(1, memory_of(config.run) // WORKER_BYTES)
+    return [WorkerProcess() for _ in range(min(config.run.workers or num_cores(), fitting))]

@@ -1,6 +1,6 @@
 """A worker process: loads the tokenizer once, then processes the units it is told to, until its input ends.
 
-Started with `python -m gristmill.run.worker`, so that nothing of the caller's program is imported again."""
+Started by `process.py` as a program of its own, so that nothing of the caller's is imported again."""
 
 from __future__ import annotations
 
@@ -133,6 +133,3 @@ def _failure(error: Exception) -> Failed:
         is_users=isinstance(error, GristmillError),
     )
 
-
-if __name__ == "__main__":
-    main()
