@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import shlex
 import signal
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parse_arguments(build_parser(), argv)
         if sys.stdout is None:
             raise InputError("standard output is closed")
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may not have every character
+            sys.stdout.reconfigure(errors="backslashreplace")
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status

@@ -21,7 +21,7 @@ from gristmill.pack import Packer, make_packer
 from gristmill.pack.rows import Rows, Segments, take_rows
 from gristmill.pack.windows import split_segments
 from gristmill.plan import Plan, Unit
-from gristmill.read import Blocks, describe_file, read_slice
+from gristmill.read import Blocks, InputFile, describe_file, is_remote, read_slice, unreadable
 from gristmill.records import Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Quarantined, Sidecars, read_segments
 from gristmill.stopwatch import Stopwatch
@@ -124,11 +124,12 @@ def _read(job: Job, unit: Unit, index: int, output: UnitOutput) -> Iterator[Docu
     num_records = 0
     position: int | None = None
     try:
-        if describe_file(file.path) != (file.num_bytes, file.version):
-            raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")
+        _check_unchanged(file)
         for documents in read_slice(file, part, job.config.read, job.blocks):
             num_records += documents.num_records
             yield documents
+        if not is_remote(file.path):  # to ask a store again would cost as much as a small file
+            _check_unchanged(file)
     except BadFileError as error:
         if job.config.read.on_bad_file == "fail":
             raise RunError(
@@ -148,6 +149,18 @@ def _read(job: Job, unit: Unit, index: int, output: UnitOutput) -> Iterator[Docu
         output.add_bad_file(entry)
     finally:
         output.slice_records.append(num_records)
+
+
+def _check_unchanged(file: InputFile) -> None:
+    """Refuse a file that is not the one the plan was made for: what was read of it belongs to no run."""
+    try:
+        is_same = describe_file(file.path) == (file.num_bytes, file.version)
+    except FileNotFoundError as error:
+        raise RunError(f"{file.path}: is gone since the run was planned; put it back, or --force") from error
+    except OSError as error:
+        raise unreadable(error) from error
+    if not is_same:
+        raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")
 
 
 class UnitOutput:

@@ -58,9 +58,11 @@ class Plan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="tokenize")
     layout: Layout
 
 
-def plan_units(config: ReadConfig) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
-    """The input files and the units they are read in."""
-    files = tuple(list_inputs(config))
+def plan_units(
+    config: ReadConfig, *, without: str | None = None
+) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
+    """The input files and the units they are read in; a folder may be left out."""
+    files = tuple(list_inputs(config, without=without))
     unit_bytes = choose_unit_bytes(config, sum(file.num_bytes for file in files))
     slices = (
         part for index, file in enumerate(files) for part in slice_file(index, file, config, unit_bytes)

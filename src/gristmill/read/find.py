@@ -47,17 +47,21 @@ class Found(NamedTuple):
     version: str
 
 
-def list_inputs(config: ReadConfig) -> list[InputFile]:
-    """Every file to read: inputs as given, the files of each by name; a file named again is taken once."""
+def list_inputs(config: ReadConfig, *, without: str | None = None) -> list[InputFile]:
+    """Every file to read: inputs as given, the files of each by name; a file named again is taken once, and
+    one in the folder `without` never: what a run writes is not its input."""
     if not config.inputs:
         raise ConfigError("read.inputs is empty; name files, folders, patterns or URLs")
+    own = None if without is None else os.path.join(os.path.realpath(without), "")
     files: dict[str, InputFile] = {}
     for given in config.inputs:
         path = local_path(given)
         find = _find_remote if is_remote(path) else _find_local
         for found in find(path, config):
-            format, compression = _choose_format(found.path, config)
             key = found.path if is_remote(found.path) else os.path.realpath(found.path)
+            if own is not None and key.startswith(own):
+                continue
+            format, compression = _choose_format(found.path, config)
             files.setdefault(
                 key,
                 InputFile(
@@ -68,6 +72,8 @@ def list_inputs(config: ReadConfig) -> list[InputFile]:
                     compression=compression,
                 ),
             )
+    if not files:
+        raise InputError(f"{', '.join(config.inputs)}: holds nothing but the run folder {without}")
     return list(files.values())
 
 
@@ -125,6 +131,8 @@ def _describe_local(name: str) -> Found:
         name.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{os.fsencode(name)!r}: the name is not UTF-8; rename the file") from error
+    if os.path.islink(name) and not os.path.exists(name):
+        raise InputError(f"{name}: is a link to nothing; mend it, or remove it")
     return Found(name, *describe_file(name))
 
 
@@ -139,7 +147,8 @@ def _walk(folder: str) -> Iterator[str]:
         seen.add(real)
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         found += [os.path.join(root, name) for name in names if not _is_hidden(name)]
-    return iter(sorted(name for name in found if os.path.isfile(name)))
+    # A link to nothing is looked at like a file, and then refused: it stands for text that is missing.
+    return iter(sorted(name for name in found if os.path.isfile(name) or not os.path.exists(name)))
 
 
 def _raise(error: OSError) -> None:

@@ -17,9 +17,10 @@ from gristmill.read import InputFile
 from gristmill.report.disk import Counts, estimate_disk
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
 from gristmill.report.words import of_bytes
-from gristmill.run.budget import BLOCK_COST, RUN_BYTES, WORKER_BYTES, Budget, settle_budget
-from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
+from gristmill.run.folder import folder_of_run, read_manifest, read_plan
 from gristmill.run.messages import Load
+from gristmill.run.process import WORKER_BYTES
 from gristmill.run.settle import (
     TokenizerFacts,
     differences,
@@ -88,7 +89,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
     tokenizer = load_configured(Load(config.tokenizer))
     facts = facts_of(tokenizer, config.tokenizer.source)
     layout, problems = _settle(config, facts)
-    files, units = plan_units(config.read)
+    files, units = plan_units(config.read, without=folder_of_run(Path(config.write.output)))
     sample = take_sample(config, layout, files, units, tokenizer, budget.blocks)
     counts, num_bad, text_bytes = _scale(config, sample, layout, num_units=len(units))
     disk = estimate_disk(counts, config.write, layout)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gristmill.config import TokenizeConfig
-from gristmill.errors import ResumeError
+from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
 from gristmill.formats import check_formats
 from gristmill.layout import Layout
@@ -23,6 +23,8 @@ from gristmill.run.folder import (
     EVENTS,
     PLAN,
     check_unused,
+    folder_of_run,
+    keep_whole,
     locked,
     prepare_folder,
     read_manifest,
@@ -74,7 +76,8 @@ def tokenize(
     with locked(folder):
         backend = BACKENDS[choose_backend(config)](config, processes)
         try:
-            inputs = plan_units(config.read)  # while workers load the tokenizer
+            # While workers load the tokenizer.
+            inputs = plan_units(config.read, without=folder_of_run(folder))
             layout = settle_layout(config, backend.facts())
             plan = _plan_or_resume(config, folder, layout, inputs, backend.budget, force=force)
             manifest = read_manifest(folder)
@@ -112,10 +115,13 @@ def _plan_or_resume(
                 f"{folder}: holds a run of another job: {'; '.join(changes[:5])}{more}; "
                 "use --force to start over, or another folder"
             )
+        _check_plan(before, folder, layout, files)
         prepare_folder(folder, layout.formats)
         plan = msgspec.structs.replace(before, config=config)  # what changes no output may change
         if plan != before:
             write_json(folder / PLAN, plan)
+        if plan != before or not (folder / CONFIG).exists():  # a kill may have come before it was written
+            write_whole(folder / CONFIG, _as_yaml(config))
         return plan
     plan = Plan(
         version=1,
@@ -132,13 +138,22 @@ def _plan_or_resume(
     return plan
 
 
+def _check_plan(plan: Plan, folder: Path, layout: Layout, files: tuple[InputFile, ...]) -> None:
+    """Refuse a plan whose identity is that of the job, but whose other parts are not."""
+    is_same_layout = msgspec.structs.replace(plan.layout, tokenizer=layout.tokenizer) == layout
+    is_numbered = [unit.index for unit in plan.units] == list(range(len(plan.units)))
+    is_named = all(0 <= part.file < len(files) for unit in plan.units for part in unit.slices)
+    if not (is_same_layout and is_numbered and is_named and plan.files == files):
+        raise RunError(f"{folder / PLAN}: does not agree with itself; --force starts the run over")
+
+
 def _run(
     plan: Plan,
     folder: Path,
     backend: InlineBackend | LocalBackend,
     on_progress: OnProgress | None,
 ) -> RunResult:
-    records = read_records(folder, plan)
+    records = keep_whole(folder, plan, read_records(folder, plan))
     pending = [unit.index for unit in plan.units if unit.index not in records]
     backend.prepare(folder, num_tasks=len(pending))
     progress = Progress(plan, records, folder / EVENTS, on_progress)
