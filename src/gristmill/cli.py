@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import io
 import os
 import shlex
 import signal
@@ -51,11 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parse_arguments(build_parser(), argv)
         if sys.stdout is None:
             raise InputError("standard output is closed")
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may not have every character
+            sys.stdout.reconfigure(errors="backslashreplace")
         status: int = arguments.run(arguments)
         sys.stdout.flush()
         return status
     except GristmillError as error:
-        print(f"gristmill: {error}", file=sys.stderr)
+        print(f"gristmill: {_printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -65,17 +68,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"gristmill: {error}", file=sys.stderr)
+        print(f"gristmill: {_printable(str(error))}", file=sys.stderr)
         return 2
 
 
 def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse; inputs may stand before, between and after flags, which argparse alone does not allow."""
-    arguments, rest = parser.parse_known_args(argv)
-    if rest and (not hasattr(arguments, "inputs") or any(text.startswith("-") for text in rest)):
-        refuse_unknown(getattr(arguments, "command", parser), rest)
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments, rest = parser.parse_known_args(given)
+    names = given[given.index("--") :] if "--" in given else []
+    flags = [text for text in rest if text.startswith("-") and text not in names]
+    if rest and (flags or not hasattr(arguments, "inputs")):
+        refuse_unknown(getattr(arguments, "command", parser), flags or rest)
     if rest:
-        arguments.inputs += rest
+        arguments.inputs += [text for text in rest if text != "--"]
     return arguments
 
 
@@ -260,8 +266,12 @@ def _render_fact(value: object) -> str:
         return f"\n{'':<20}".join(map(_render_fact, value)) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{_render_fact(text)} {id_}" for text, id_ in value.items()) or "none"
-    # A file may hold anything, and a terminal obeys control characters.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(value))
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    # A file or its name may hold anything, and a terminal obeys control characters.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def run_encode_command(arguments: argparse.Namespace) -> int:

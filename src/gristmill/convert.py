@@ -222,7 +222,10 @@ def _payload_file(run: FinishedRun, shard: ShardRecord) -> FileRecord | None:
     """The file of a shard that is the payload itself, where the run has one."""
     for name in run.layout.formats:
         if name in PAYLOAD_FILES:
-            return next(file for file in shard.files[name] if file.path.endswith(PAYLOAD_FILES[name]))
+            found = [f for f in shard.files.get(name, []) if f.path.endswith(PAYLOAD_FILES[name])]
+            if len(found) != 1:
+                raise RunError(f"{run.folder}: shard {shard.name} has no file of ids; verify says more")
+            return found[0]
     return None
 
 
@@ -284,7 +287,8 @@ def _finish(
     ]
     num_there = sum(map(num_items, shards)), sum(shard.num_tokens for shard in shards)
     num_expected = run.starts[-1], sum(shard.num_tokens for _, shard in run.shards)
-    assert num_there == num_expected
+    if num_there != num_expected:
+        raise RunError(f"{run.folder}: its shards hold other counts than its records say; verify says more")
     manifest = msgspec.structs.replace(run.manifest, formats=(to,), shards=shards, sidecars=tuple(extra))
     write_json(stage / to / MANIFEST, manifest)
     sync_folder(stage / to)

@@ -26,7 +26,7 @@ REMEDIES = {
     errno.EACCES: "make the folder writable",
     errno.EPERM: "make the folder writable",
     errno.EROFS: "make the folder writable",
-    errno.EFBIG: "set write.shard_bytes to less than the largest file allowed here",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
 }
 
 

@@ -32,6 +32,7 @@ WORDS = {
     "null": "nothing",
 }
 """What msgspec calls types, for people."""
+FILE_NAMES = ("tokenizer.source", "read.inputs", "write.output", "learn.output", "count.folder")
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     f"{letter}IB": 1 << 10 * (power + 1) for power, letter in enumerate("KMGT")
 }
@@ -125,6 +126,7 @@ def _gather(known: Sections, values: Mapping[str, Any], overrides: Overrides) ->
         sections.setdefault(name, {})[key] = value
     for name, section in sections.items():
         _check_names(known, name, section)
+    _check_texts(sections)
     return sections
 
 
@@ -203,6 +205,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _check_texts(value: Any, name: str = "") -> None:
+    """Refuse text that cannot be written down as UTF-8, and names that no file can have."""
+    if isinstance(value, str):
+        if not value.isascii() and re.search("[\ud800-\udfff]", value):
+            raise ConfigError(f"{name} is {value!a}, which is not UTF-8; choose another")
+        if "\0" in value and name in FILE_NAMES:
+            raise ConfigError(f"{name} is {value!r}; no file can be called that")
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            _check_texts(part, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_texts(part, name)
 
 
 def _listed(known: Sections, sections: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from gristmill.batch import BadDocument, DocumentBatch
 from gristmill.config import ReadConfig
 from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.plan import Unit
-from gristmill.read import Blocks, InputFile, describe_file, read_slice
+from gristmill.read import Blocks, InputFile, describe_file, is_remote, read_slice, unreadable
 from gristmill.sidecars import Quarantined, Sidecars
 
 
@@ -68,6 +68,8 @@ class UnitInput:
             for documents in read_slice(file, part, self._config, self._blocks):
                 num_records += documents.num_records
                 yield documents
+            if not is_remote(file.path):  # to ask a store again would cost as much as a small file
+                _check_unchanged(file)
         except BadFileError as error:
             if self._config.on_bad_file == "fail":
                 raise RunError(
@@ -94,9 +96,12 @@ class UnitInput:
 
 
 def _check_unchanged(file: InputFile) -> None:
+    """Refuse a file that is not the one the plan was made for: what was read of it belongs to no run."""
     try:
-        found = describe_file(file.path)
+        is_same = describe_file(file.path) == (file.num_bytes, file.version)
+    except FileNotFoundError as error:
+        raise RunError(f"{file.path}: is gone since the run was planned; put it back, or --force") from error
     except OSError as error:
-        raise BadFileError("unreadable", error.strerror or str(error)) from error
-    if found != (file.num_bytes, file.version):
+        raise unreadable(error) from error
+    if not is_same:
         raise RunError(f"{file.path}: has changed since the run was planned; use --force to start over")

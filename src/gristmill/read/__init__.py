@@ -12,7 +12,7 @@ from gristmill.read.fields import text_paths
 from gristmill.read.find import Listing, find_inputs, list_inputs
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.slices import slice_file
-from gristmill.read.storage import describe_file, open_input
+from gristmill.read.storage import describe_file, is_remote, open_input, unreadable
 
 __all__ = [
     "READERS",
@@ -22,11 +22,13 @@ __all__ = [
     "Slice",
     "describe_file",
     "find_inputs",
+    "is_remote",
     "list_inputs",
     "open_input",
     "read_slice",
     "slice_file",
     "text_paths",
+    "unreadable",
 ]
 
 Reader = Callable[[InputFile, Slice, ReadConfig, Blocks], Batches]

@@ -140,6 +140,8 @@ def _is_hidden(relative: str) -> bool:
 
 def _find_local(path: str, config: ReadConfig, listing: Listing) -> list[Found]:
     try:
+        if is_run_folder(path):
+            raise InputError(f"{path}: is a run folder; name the folder of the texts")
         if os.path.isdir(path):
             known = [name for name in _walk(path, listing) if _is_known(name, config, listing)]
             names = _require(known, path, os.listdir(path))
@@ -161,6 +163,8 @@ def _describe_local(name: str) -> Found:
         name.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{os.fsencode(name)!r}: the name is not UTF-8; rename the file") from error
+    if os.path.islink(name) and not os.path.exists(name):
+        raise InputError(f"{name}: is a link to nothing; mend it, or remove it")
     return Found(name, *describe_file(name))
 
 
@@ -192,7 +196,8 @@ def _walk(folder: str, listing: Listing) -> Iterator[str]:
         listing.run_folders.extend(os.path.join(root, name) for name in runs)
         folders[:] = [name for name in shown if name not in runs]
         found += [os.path.join(root, name) for name in names if not _is_hidden(name)]
-    return iter(sorted(name for name in found if os.path.isfile(name)))
+    # A link to nothing is looked at like a file, and then refused: it stands for text that is missing.
+    return iter(sorted(name for name in found if os.path.isfile(name) or not os.path.exists(name)))
 
 
 def _raise(error: OSError) -> None:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from gristmill.batch import DocumentBatch
 from gristmill.config import ReadConfig
 from gristmill.engines import Bytes, Offsets
+from gristmill.errors import ConfigError
 from gristmill.read.blocks import Batches, Blocks, RecordBlock
 from gristmill.read.documents import NO_OFFSETS, check_documents, keep_documents, too_large
 from gristmill.read.inputs import InputFile, Slice
@@ -26,6 +27,8 @@ def read_text(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks) 
         yield _read_whole(file, blocks)
         return
     separator = NEWLINE if config.document == "line" else config.separator.encode()
+    if not separator:
+        raise ConfigError("read.separator is empty; give what stands between documents, or set read.document")
     is_lines = config.document == "line"
     found = (
         line_blocks(file, part, blocks) if is_lines else separated_blocks(file, blocks, separator=separator)

@@ -17,8 +17,9 @@ from gristmill.read import InputFile, find_inputs
 from gristmill.report.disk import Counts, estimate_disk
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
 from gristmill.report.words import of_bytes
-from gristmill.run.budget import BLOCK_COST, RUN_BYTES, WORKER_BYTES, Budget, settle_budget
+from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.process import WORKER_BYTES
 from gristmill.run.resume import holds_nothing
 from gristmill.run.settle import (
     TokenizerFacts,

@@ -8,13 +8,11 @@ from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, To
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks
-from gristmill.run.process import choose_backend
-from gristmill.run.resources import available_memory, num_cores
+from gristmill.run.process import WORKER_BYTES, choose_backend, memory_of
+from gristmill.run.resources import num_cores
 
 RUN_BYTES = 80 << 20
 """Held by the process that runs the workers."""
-WORKER_BYTES = 110 << 20
-"""Held by a worker that has loaded a small tokenizer: what is reckoned with until it is known."""
 CACHE_BYTES = DEFAULT_CACHE_BYTES + (8 << 20)
 """Of pieces a worker will remember, and the tables round them."""
 MIN_COUNTER_BYTES = 24 << 20
@@ -25,7 +23,6 @@ DOCUMENT_SHARE = 16
 """A document may have this part of the memory: it costs a multiple of its size."""
 MIN_BLOCK_BYTES = 256 << 10
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
-STREAMING_BYTES = 500 * 10**6
 
 
 class Budget(NamedTuple):
@@ -47,7 +44,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     `worker_bytes` is what a worker holds once it has loaded the tokenizer."""
     run = config.run
     backend = choose_backend(config)
-    memory = _memory(run)
+    memory = memory_of(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
     share = (memory - RUN_BYTES) // num_workers if backend == "local" else memory
     block_bytes = _block_bytes(run, share - worker_bytes - _table_bytes(config))
@@ -71,13 +68,6 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
 def _table_bytes(config: RunJob) -> int:
     """What a worker's tables will grow to, at least."""
     return CACHE_BYTES if isinstance(config, TokenizeConfig) else MIN_COUNTER_BYTES
-
-
-def _memory(run: RunConfig) -> int:
-    if run.memory is not None:
-        return byte_size(run.memory, name="run.memory")
-    half = available_memory() // 2
-    return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
 
 
 def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: int) -> int:

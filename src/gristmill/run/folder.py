@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import BinaryIO, TypeVar, cast, get_args
 
 import msgspec
 
@@ -30,6 +31,9 @@ LOCK = ".lock"
 INVENTORY, COUNTED, CHECKPOINT = "inventory.pieces", "counts.json", "merges.npy"
 """Of a training."""
 OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, INVENTORY, COUNTED, CHECKPOINT)
+OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
+"""How every plan begins, whatever became of the rest of it."""
+PLAN_HEAD_BYTES = 100
 
 
 
@@ -39,29 +43,47 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """The folder, made where it is not there, for this run alone as long as it lasts."""
-    import fcntl
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / LOCK).open("a+b")
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be used as a run folder ({error.strerror})") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ResumeError(f"{folder}: another run is at work in this folder; wait for it") from error
+    with _open_lock(folder):
         try:
             yield
         finally:
-            _remove_if_unused(folder)
+            _leave(folder)
 
 
-def _remove_if_unused(folder: Path) -> None:
-    """A job that was refused leaves no folder behind."""
-    if folder.is_dir() and os.listdir(folder) == [LOCK]:
-        (folder / LOCK).unlink()
-        folder.rmdir()
+def _open_lock(folder: Path) -> BinaryIO:
+    """The lock of a folder, held until it is closed."""
+    import fcntl
+
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = open_own(folder / LOCK)
+        except OSError as error:
+            raise RunError(f"{folder}: cannot be used as a run folder ({error.strerror})") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise ResumeError(f"{folder}: another run is at work in this folder; wait for it") from error
+        # A job that was refused may have removed the file after it was opened here.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / LOCK)):
+                return lock
+        lock.close()
+
+
+def _leave(folder: Path) -> None:
+    """A job that was refused leaves no folder and no file behind."""
+    if folder.is_dir() and not (folder / PLAN).exists():
+        (folder / LOCK).unlink(missing_ok=True)
+        with suppress(OSError):  # it holds what was there before
+            folder.rmdir()
+
+
+def open_own(path: Path) -> BinaryIO:
+    """A file of the run folder to append to; never one elsewhere that a link names, and no pipe."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    return cast(BinaryIO, os.fdopen(os.open(path, flags, 0o644), "wb", buffering=0))
 
 
 def read_plan(folder: Path) -> Plan | None:
@@ -78,6 +100,11 @@ def read_any_plan(folder: Path) -> Plan | CountPlan | None:
 def read_manifest(folder: Path) -> Manifest | None:
     """The manifest of a finished run, or None where it is not finished."""
     return _read(folder / MANIFEST, Manifest)
+
+
+def folder_of_run(folder: Path) -> str | None:
+    """The folder, where it holds a run: what lies there is no input of that run."""
+    return str(folder) if (folder / PLAN).exists() else None
 
 
 def require_manifest(folder: Path) -> Manifest:
@@ -104,9 +131,35 @@ def read_records(folder: Path, plan: UnitPlan) -> dict[int, UnitRecord]:
     found = {}
     for index in range(len(plan.units) + 1):
         record = _read(folder / FOLDER / f"{plan.unit_name(index)}.json", UnitRecord)
-        if record is not None:
-            found[index] = record
+        if record is None:
+            continue
+        num_slices = len(plan.units[index].slices) if index < len(plan.units) else 0
+        if record.unit != index or len(record.slice_records) != num_slices:
+            raise RunError(
+                f"{folder}: the record of unit {index} is not that of a unit of its plan; "
+                "--force starts the run over"
+            )
+        found[index] = record
     return found
+
+
+def keep_whole(folder: Path, plan: UnitPlan, records: dict[int, UnitRecord]) -> dict[int, UnitRecord]:
+    """The records whose files are there in their size: the other units must be done again."""
+    is_packed = len(plan.units) in records  # then what units carried over is not needed any more
+    kept = {}
+    for unit, record in records.items():
+        files = [file for shard in record.shards for files in shard.files.values() for file in files]
+        files += [file for file in record.sidecars if not (is_packed and file.path.endswith(".tail"))]
+        if all(_has_size(folder / file.path, file.num_bytes) for file in files):
+            kept[unit] = record
+    return kept
+
+
+def _has_size(path: Path, num_bytes: int) -> bool:
+    try:
+        return path.stat().st_size == num_bytes
+    except (OSError, ValueError):
+        return False
 
 
 def write_json(path: Path, value: msgspec.Struct) -> None:
@@ -116,14 +169,22 @@ def write_json(path: Path, value: msgspec.Struct) -> None:
 
 def prepare_folder(folder: Path, formats: tuple[OutputFormat, ...]) -> None:
     """Folders for units and shards."""
-    for name in (FOLDER, *formats):
-        (folder / name).mkdir(exist_ok=True)
+    _refuse_links(folder)
+    for path in (folder / name for name in (FOLDER, *formats)):
+        with reported(path):
+            path.mkdir(exist_ok=True)
+
+
+def _refuse_links(folder: Path) -> None:
+    """What no record names is removed from the folders of a run: they may not be somewhere else."""
+    for path in (folder / name for name in (FOLDER, *get_args(OutputFormat))):
+        if path.is_symlink():
+            raise RunError(f"{path}: is a link; a run keeps its files in folders of its own: remove the link")
 
 
 def check_unused(folder: Path) -> None:
     """Refuse a folder that holds something else."""
-    known = {LOCK, *OWN_FILES, FOLDER}
-    others = sorted(name for name in os.listdir(folder) if name not in known and not _is_temporary(name))
+    others = sorted(entry.name for entry in folder.iterdir() if not _is_passing(entry.name))
     if others:
         raise RunError(
             f"{folder}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "
@@ -134,6 +195,11 @@ def check_unused(folder: Path) -> None:
 def start_over(folder: Path) -> None:
     """Remove all that an earlier run has written, and nothing else: the manifest first, so that a kill in
     between leaves no run that looks finished, and the plan last, so that the folder is known as ours."""
+    with reported(folder / PLAN):
+        head = (folder / PLAN).read_bytes()[:PLAN_HEAD_BYTES]
+    if not OWN_PLAN.match(head):
+        raise RunError(f"{folder}: its {PLAN} is not that of a run; choose another folder")
+    _refuse_links(folder)
     others = [name for name in OWN_FILES if name not in (MANIFEST, PLAN)]
     for name in (MANIFEST, FOLDER, *get_args(OutputFormat), *others, PLAN):
         path = folder / name
@@ -153,28 +219,31 @@ def remove_unnamed(folder: Path, named: set[str], formats: tuple[OutputFormat, .
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove what a killed process was writing: hidden, so that no reader ever saw it."""
-    if not folder.is_dir():
+    """Remove what a killed worker or run was writing: hidden, so that no reader ever saw it."""
+    if not (folder / PLAN).exists():  # not ours
         return
-    for name in filter(_is_temporary, os.listdir(folder)):
-        (folder / name).unlink()
-    for name in (FOLDER, *get_args(OutputFormat)):
-        if (folder / name).is_dir():
-            for entry in os.scandir(folder / name):
+    for entry in os.scandir(folder):
+        if entry.name != LOCK and _is_passing(entry.name):
+            os.unlink(entry.path)
+    for path in (folder / name for name in (FOLDER, *get_args(OutputFormat))):
+        if path.is_dir() and not path.is_symlink():
+            for entry in os.scandir(path):
                 if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
                     os.unlink(entry.path)
                 elif entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _is_temporary(name: str) -> bool:
-    """Whether a file of the folder itself is one of its own, not yet whole."""
-    return name.startswith(tuple(f".{own}." for own in OWN_FILES))
+def _is_passing(name: str) -> bool:
+    """Whether a file of the run folder is no part of the run: the lock, or what a kill left half written."""
+    names = "|".join(map(re.escape, OWN_FILES))
+    return name == LOCK or re.fullmatch(rf"\.({names})\.[\w-]+(\.tmp)?", name) is not None
 
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # no pipe
+            return msgspec.json.decode(file.read() or b"", type=kind)
     except FileNotFoundError:
         return None
     except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:

@@ -55,7 +55,10 @@ class InlineBackend:
         assert self._job is not None
         progress.num_workers = 1
         for task in tasks:
-            yield Outcome(task, run_task(self._job, task, _watcher(task.unit, progress)), None)
+            try:
+                yield Outcome(task, run_task(self._job, task, _watcher(task.unit, progress)), None)
+            except (MemoryError, OSError) as error:
+                yield Outcome(task, None, str(error) or type(error).__name__)
             progress.saw_memory(resident_bytes())
 
     def close(self) -> None:

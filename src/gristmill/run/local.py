@@ -46,6 +46,7 @@ class LocalBackend:
 
     def facts(self) -> TokenizerFacts | None:
         """What the first worker to load the tokenizer says of it."""
+        num_lost = 0
         while True:
             for worker in self._ready(None):
                 for message in worker.receive():
@@ -54,7 +55,11 @@ class LocalBackend:
                         return message.facts
                     if isinstance(message, Failed):
                         raise _as_error(message)
-                    raise RunError(f"{worker.process.last_words()} while it loaded the tokenizer")
+                    num_lost += 1
+                    if num_lost == MAX_ATTEMPTS:
+                        raise RunError(f"{worker.process.last_words()} while it loaded the tokenizer")
+                    self._end(worker)
+                    self._start()
 
     @property
     def budget(self) -> Budget:

@@ -9,10 +9,14 @@ import tempfile
 from contextlib import suppress
 from typing import IO
 
-from gristmill.config import Backend, RunJob, TokenizeConfig, TrainConfig
-from gristmill.run.resources import num_cores
+from gristmill.config import Backend, RunConfig, RunJob, TokenizeConfig, TrainConfig
+from gristmill.job import byte_size
+from gristmill.run.resources import available_memory, num_cores
 
 LOG_LINES = 5
+WORKER_BYTES = 110 << 20
+"""Held by a worker that has loaded a small tokenizer: what is reckoned with until it is known."""
+STREAMING_BYTES = 500 * 10**6
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker import main; main()"
 """Finds modules where this process does; `-m` would look in the working directory first, and run a random.py
 that a corpus holds."""
@@ -67,6 +71,14 @@ class WorkerProcess:
                 stream.close()
 
 
+def memory_of(run: RunConfig) -> int:
+    """Bytes that all processes of a run together may hold."""
+    if run.memory is not None:
+        return byte_size(run.memory, name="run.memory")
+    half = available_memory() // 2
+    return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
+
+
 def choose_backend(config: RunJob) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
@@ -84,7 +96,8 @@ def start_early(config: RunJob) -> list[WorkerProcess]:
     is_finished = bool(folder) and os.path.exists(f"{folder}/manifest.json")
     if choose_backend(config) != "local" or is_finished:
         return []
-    return [start_worker(config) for _ in range(config.run.workers or num_cores())]
+    fitting = max(1, memory_of(config.run) // WORKER_BYTES)
+    return [start_worker(config) for _ in range(min(config.run.workers or num_cores(), fitting))]
 
 
 def start_worker(config: RunJob) -> WorkerProcess:

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from gristmill.drafts import reported
 from gristmill.ledger import add_up
 from gristmill.pipeline import Block
 from gristmill.plan import UnitPlan
 from gristmill.records import Ledger, UnitRecord
+from gristmill.run.folder import open_own
 
 EVENT_EVERY_S = 1.0
 SHOW_EVERY_S = 0.2
@@ -60,7 +62,9 @@ class Progress:
         self._last_event = self._last_shown = self._start
         self._on_progress = on_progress
         self._under_way: dict[int, Block] = {}
-        self._events = events.open("ab", buffering=0)
+        self._path = events
+        with reported(events):
+            self._events = open_own(events)
         self._totals = _Totals(add_up(record.ledger for record in records.values()))
         self._bytes_done = self._bytes_before = sum(self._unit_bytes(unit) for unit in records)
         self._tokens_before = self._totals.tokens
@@ -135,7 +139,8 @@ class Progress:
         self._last_event = time.monotonic()
         snapshot = self.snapshot(event)
         line = msgspec.to_builtins(snapshot) | facts
-        self._events.write(msgspec.json.encode(line) + b"\n")
+        with reported(self._path):
+            self._events.write(msgspec.json.encode(line) + b"\n")
         return snapshot
 
     def tick(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gristmill.drafts import Draft
+from gristmill.errors import RunError
 from gristmill.plan import UnitPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import QUARANTINE
@@ -31,16 +32,20 @@ def merge_quarantine(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]
 def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> Iterator[Quarantined]:
     """Every entry, in the order of the input."""
     decoder = msgspec.json.Decoder(Quarantined)
-    firsts = first_records(plan, records)
-    for unit in sorted({unit for unit, _ in firsts}):
-        path = folder / FOLDER / f"{plan.unit_name(unit)}.quarantine"
-        if not path.exists():
+    ordered = sorted(records, key=lambda record: record.unit)
+    firsts = first_records(plan, ordered)
+    for record in ordered:
+        name = f"{FOLDER}/{plan.unit_name(record.unit)}.quarantine"
+        if not any(file.path == name for file in record.sidecars):  # of an attempt that was not committed
             continue
-        with path.open("rb") as lines:
-            for line in lines:
-                entry = decoder.decode(line)
-                first = firsts[unit, entry.slice or 0]
-                yield msgspec.structs.replace(entry, slice=msgspec.UNSET, record=first + entry.record)
+        try:
+            with (folder / name).open("rb") as lines:
+                for line in lines:
+                    entry = decoder.decode(line)
+                    first = firsts[record.unit, entry.slice or 0]
+                    yield msgspec.structs.replace(entry, slice=msgspec.UNSET, record=first + entry.record)
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError, KeyError) as error:
+            raise RunError(f"{folder / name}: cannot be read ({error}); --force starts over") from error
 
 
 def first_fault(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> str:

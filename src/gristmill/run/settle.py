@@ -21,6 +21,7 @@ END_WORDS = ("endoftext", "end_of_text", "eos", "</s>", "end")
 """In names of special tokens that are likely to end a document, the likeliest first."""
 MAX_CHANGES_SHOWN = 5
 SIZES = (("read", "max_document_bytes"), ("read", "unit_bytes"), ("write", "shard_bytes"))
+INPUT = "input "
 NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output")
 """Options that change no shard; inputs are told by their files."""
 
@@ -122,7 +123,7 @@ def identity_of(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, 
         "run.max_tokens": config.run.max_tokens,
     }
     for file in files:
-        identity[f"input {file.path}"] = f"{file.num_bytes} bytes, version {file.version}"
+        identity[f"{INPUT}{file.path}"] = f"{file.num_bytes} bytes, version {file.version}"
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))  # as it is read back
     return plain
 
@@ -137,6 +138,9 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
             found.append(f"{key} is new")
         elif before[key] != now[key]:
             found.append(f"{key} was {before[key]!r}, is now {now[key]!r}")
+    inputs = [[key for key in identity if key.startswith(INPUT)] for identity in (before, now)]
+    if not found and inputs[0] != inputs[1]:
+        found.append("the inputs are the same, but in another order")
     return found
 
 

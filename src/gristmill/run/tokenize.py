@@ -19,6 +19,7 @@ from gristmill.records import Manifest
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
     EVENTS,
+    keep_whole,
     locked,
     prepare_folder,
     read_any_plan,
@@ -128,8 +129,11 @@ def tokenize(
 
 def _finished_before(config: TokenizeConfig, folder: Path) -> Manifest | None:
     """The manifest of this very job, told without loading the tokenizer; None where only that can tell."""
-    plan, manifest = read_any_plan(folder), read_manifest(folder)
-    if manifest is None or not isinstance(plan, Plan) or not plan.tokenizer_files:
+    plan = read_any_plan(folder)
+    if not isinstance(plan, Plan) or not plan.tokenizer_files:
+        return None
+    manifest = read_manifest(folder)
+    if manifest is None:
         return None
     is_same = (
         config == plan.config
@@ -145,7 +149,7 @@ def _run(
     backend: InlineBackend | LocalBackend,
     on_progress: OnProgress | None,
 ) -> RunResult:
-    records = read_records(folder, plan)
+    records = keep_whole(folder, plan, read_records(folder, plan))
     pending = [unit.index for unit in plan.units if unit.index not in records]
     backend.prepare(folder, num_tasks=len(pending))
     progress = Progress(plan, records, folder / EVENTS, on_progress)
