@@ -16,7 +16,6 @@ import yaml
 
 from gristmill.errors import ResumeError
 from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
-from gristmill.run.resources import resident_bytes
 from made_runs import make_corpus, output_bytes, run
 
 NUM_KILLS = 20
@@ -178,7 +177,7 @@ def test_a_worker_that_outgrows_the_memory_is_ended(tokenizer, tmp_path, monkeyp
     make_corpus(tmp_path / "corpus", num_files=2, num_docs=30)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(GREED)
-    memory = resident_bytes() + 500_000_000  # what tests before this one have loaded counts too
+    memory = 600_000_000
     options = {"run__backend": "local", "run__workers": 2, "run__memory": memory, "read__unit_bytes": 25_000}
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path / "site")

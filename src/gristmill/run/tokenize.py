@@ -14,7 +14,7 @@ from gristmill.config import TokenizeConfig
 from gristmill.formats import check_formats
 from gristmill.load.folder import tokenizer_versions
 from gristmill.plan import Plan, cut_units
-from gristmill.read import find_inputs, list_inputs
+from gristmill.read import find_inputs
 from gristmill.records import Manifest
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
@@ -83,8 +83,8 @@ def tokenize(
     config = settle_sizes(config)
     folder = Path(config.write.output)
     with locked(folder):
-        if not force and (manifest := _finished_before(config, folder)) is not None:
-            return RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
+        if not force and (finished := _finished_before(config, folder)) is not None:
+            return finished
         backend = BACKENDS[choose_backend(config)](config, processes)
         try:
             versions = tokenizer_versions(config.tokenizer.source)
@@ -127,20 +127,20 @@ def tokenize(
             remove_temporaries(folder)
 
 
-def _finished_before(config: TokenizeConfig, folder: Path) -> Manifest | None:
-    """The manifest of this very job, told without loading the tokenizer; None where only that can tell."""
+def _finished_before(config: TokenizeConfig, folder: Path) -> RunResult | None:
+    """What this very job has given, told without loading the tokenizer; None where only that can tell."""
     plan = read_any_plan(folder)
-    if not isinstance(plan, Plan) or not plan.tokenizer_files:
+    if not isinstance(plan, Plan) or not plan.tokenizer_files or config != plan.config:
         return None
     manifest = read_manifest(folder)
-    if manifest is None:
+    if manifest is None or tokenizer_versions(config.tokenizer.source) != plan.tokenizer_files:
         return None
-    is_same = (
-        config == plan.config
-        and tokenizer_versions(config.tokenizer.source) == plan.tokenizer_files
-        and tuple(list_inputs(config.read)) == plan.files
-    )
-    return manifest if is_same else None
+    listing = find_inputs(config.read)
+    if tuple(listing.files) != plan.files:
+        return None
+    warnings = (*option_warnings(config), *input_warnings(config.read, listing))
+    warnings += tuple(outcome_warnings(plan, folder, manifest))
+    return RunResult(folder=str(folder), manifest=manifest, last=None, failed={}, warnings=warnings)
 
 
 def _run(
