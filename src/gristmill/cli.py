@@ -46,6 +46,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the status is 1 where ids differ, 2 for the user's mistake, 130 when interrupted."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's idle threads spin while workers start
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))  # workers end with us
     try:

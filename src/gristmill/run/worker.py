@@ -4,6 +4,7 @@ Started as a program of its own, so that nothing of the caller's is imported aga
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import signal
@@ -56,7 +57,10 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     """Load, prepare, then a unit at a time."""
     load = receive()
     assert isinstance(load, Load)
+    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
     tokenizer = load_configured(load.tokenizer) if load.tokenizer else None
+    gc.freeze()
+    gc.enable()
     facts = facts_of(tokenizer, load.tokenizer.source) if tokenizer and load.tokenizer else None
     answer(Loaded(facts, resident_bytes()))
     prepare = receive()
