@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from gristmill.errors import BadDocumentError, RunError
+from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.ledger import check_balance
 from gristmill.run.folder import read_plan, read_records
 from made_runs import make_config, payload_documents, run
@@ -189,3 +189,24 @@ def test_text_of_a_special_token_is_bad_where_the_job_says_error(tokenizer, tmp_
     entry = json.loads((tmp_path / "out" / "quarantine.jsonl").read_text())
     assert entry["record"] == 1
     assert "<|endoftext|>" in entry["detail"]
+
+
+def test_a_store_that_fails_ends_the_run_and_it_can_be_resumed(tokenizer, tmp_path, monkeypatch):
+    import fsspec
+
+    from gristmill import unit_input
+
+    with fsspec.open("memory://corpus/a.jsonl", "wb") as file:
+        file.write(good_lines(30))
+    read_slice = unit_input.read_slice
+
+    def fail(file, *arguments):
+        yield from read_slice(file, *arguments)
+        raise BadFileError("unreadable", "connection reset")
+
+    monkeypatch.setattr(unit_input, "read_slice", fail)
+    with pytest.raises(RunError, match="connection reset; run the same command again"):
+        run(tokenizer, "memory://corpus/a.jsonl", tmp_path / "out")
+    monkeypatch.undo()
+    result = run(tokenizer, "memory://corpus/a.jsonl", tmp_path / "out")
+    assert result.manifest.ledger.documents_encoded == 30

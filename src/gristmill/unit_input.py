@@ -71,6 +71,9 @@ class UnitInput:
             if not is_remote(file.path):  # to ask a store again would cost as much as a small file
                 _check_unchanged(file)
         except BadFileError as error:
+            if error.reason == "unreadable" and is_remote(file.path):
+                # The store or the network, not the file: what comes next time may be whole.
+                raise RunError(f"{file.path}: {error.detail}; run the same command again to go on") from error
             if self._config.on_bad_file == "fail":
                 raise RunError(
                     f"{file.path}, record {num_records} of the part from {part.start}: {error}; "
