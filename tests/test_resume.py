@@ -67,7 +67,13 @@ def wait_for_units(output, process, count):
 
 
 def start(*arguments):
-    return subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command(*arguments),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        # A shell ignores SIGINT for what it runs in the background, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def test_random_kills_of_workers_and_parent_change_no_byte(tokenizer, corpus, tmp_path):
