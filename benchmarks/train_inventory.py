@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.sample import made_documents
+from gristmill.training.inventory import Pieces
 from gristmill.training.merging import Learning, memory_needed
-from gristmill.training.start import Pieces, new_start
+from gristmill.training.start import new_start
 
 LONGEST = 48
 CHUNK = 1 << 20

@@ -92,15 +92,8 @@ void PieceCounter::add_by_transducer(std::string_view text) {
 }
 
 void PieceCounter::add_by_chain(std::string_view text) {
-    auto& pieces = chain_pieces_[0];
-    auto& next = chain_pieces_[1];
-    pieces.assign(1, {0, static_cast<uint32_t>(text.size())});
-    for (const PlainSplitter& stage : program_.chain) {
-        next.clear();
-        for (auto piece : pieces) stage.split(bytes_of(text), piece.begin, piece.end, next);
-        pieces.swap(next);
-    }
-    for (auto piece : pieces) {
+    split_by_chain(program_.chain, bytes_of(text), text.size(), chain_pieces_[0], chain_pieces_[1]);
+    for (auto piece : chain_pieces_[0]) {
         uint32_t end = piece.end - piece.begin;
         add_pieces(bytes_of(text) + piece.begin, text.size() - piece.begin, 0, &end, 1);
     }

@@ -187,4 +187,14 @@ void PlainSplitter::split(const uint8_t* text, size_t begin, size_t end, std::ve
     close_gap(end);
 }
 
+void split_by_chain(const std::vector<PlainSplitter>& chain, const uint8_t* text, size_t size,
+                    std::vector<PlainSplitter::Piece>& pieces, std::vector<PlainSplitter::Piece>& scratch) {
+    pieces.assign(1, {0, static_cast<uint32_t>(size)});
+    for (const PlainSplitter& stage : chain) {
+        scratch.clear();
+        for (auto piece : pieces) stage.split(text, piece.begin, piece.end, scratch);
+        pieces.swap(scratch);
+    }
+}
+
 }  // namespace gristmill

@@ -73,4 +73,8 @@ struct PlainSplitter {
     void split(const uint8_t* text, size_t begin, size_t end, std::vector<Piece>& pieces) const;
 };
 
+// Splits text by each stage in turn, the pieces of one being cut by the next; they are in `pieces` at the end.
+void split_by_chain(const std::vector<PlainSplitter>& chain, const uint8_t* text, size_t size,
+                    std::vector<PlainSplitter::Piece>& pieces, std::vector<PlainSplitter::Piece>& scratch);
+
 }  // namespace gristmill

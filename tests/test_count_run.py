@@ -1,5 +1,6 @@
 """Counting as a run: the same inventory whatever the workers; limits, samples and weights."""
 
+import numpy as np
 import pytest
 
 from gristmill.errors import ResumeError, RunError
@@ -36,8 +37,6 @@ def count_plainly(documents, folder, *, weight=1):
 
 
 def flat(data):
-    import numpy as np
-
     return np.frombuffer(data, np.uint8), np.array([0, len(data)], np.int64)
 
 

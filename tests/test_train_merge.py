@@ -23,8 +23,9 @@ from gristmill.load.hf_json import load_tokenizer_json
 from gristmill.pattern import PATTERNS
 from gristmill.sample import made_documents, sample_documents
 from gristmill.spec import RankModel, Split, TokenizerSpec
-from gristmill.training.merging import Learning, learn_merges, memory_needed, resume
-from gristmill.training.start import Pieces, new_start, spelling, start_from
+from gristmill.training.inventory import Pieces
+from gristmill.training.merging import Learning, memory_needed, resume
+from gristmill.training.start import new_start, spelling, start_from
 from gristmill.training.tokenizer_json import extended_json, new_json
 from slow_merges import learn_slowly
 
@@ -36,6 +37,11 @@ SCRIPTS = {
     "Hangul": (0xAC00, 0xAC80),
     "Emoji": (0x1F600, 0x1F640),
 }
+
+
+def learn_merges(pieces, start, *, report=None, **options):
+    """Learn to the end."""
+    return Learning(pieces, start, **options).run(report)
 
 
 def pieces_of(counts: dict[bytes, int]) -> Pieces:

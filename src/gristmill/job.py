@@ -139,23 +139,24 @@ def _convert(known: Sections, sections: Mapping[str, Mapping[str, Any]], kind: t
 
 def as_job(config: TokenizeConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TokenizeConfig:
     """The job that a config, plain values as in the YAML, or a YAML file describe, checked."""
-    if isinstance(config, str | os.PathLike):
-        return make_job(read_job_file(Path(config)))
-    # A struct made in Python was never checked.
-    values = msgspec.to_builtins(config) if isinstance(config, TokenizeConfig) else config
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{config!r}: is no job; give a TokenizeConfig, a dict or the path of a YAML file")
-    return make_job(values)
+    return make_job(_values_of(config, TokenizeConfig))
 
 
 def as_training(config: TrainConfig | Mapping[str, Any] | str | os.PathLike[str]) -> TrainConfig:
     """The training that a config, plain values as in the YAML, or a YAML file describe, checked."""
+    return make_training(_values_of(config, TrainConfig))
+
+
+def _values_of(config: Any, kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The plain values of a job; a struct made in Python was never checked, so it is taken apart too."""
     if isinstance(config, str | os.PathLike):
-        return make_training(read_job_file(Path(config)))
-    values = msgspec.to_builtins(config) if isinstance(config, TrainConfig) else config
+        return read_job_file(Path(config))
+    values = msgspec.to_builtins(config) if isinstance(config, kind) else config
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{config!r}: is no job; give a TrainConfig, a dict or the path of a YAML file")
-    return make_training(values)
+        raise ConfigError(
+            f"{config!r}: is no job; give a {kind.__name__}, a dict or the path of a YAML file"
+        )
+    return values
 
 
 def byte_size(value: str | int, *, name: str) -> int:

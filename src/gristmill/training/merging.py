@@ -46,7 +46,10 @@ class Progress(NamedTuple):
 
 
 class Learning:
-    """Merges being learned; holds its own copy of the pieces, so that the caller's may go."""
+    """Merges being learned; holds its own copy of the pieces, so that the caller's may go.
+
+    Neither `num_threads` nor `floor` (the count below which pairs are not followed at first) changes what is
+    learned."""
 
     def __init__(
         self,
@@ -107,35 +110,6 @@ def resume(start: Start, rules: NDArray[np.uint32]) -> Start:
             tokens.append(tokens[left] + tokens[right])
     new = [token_text(spelled, start.symbols) for spelled in tokens[len(start.tokens) :]]
     return start._replace(tokens=start.tokens + new, known=np.ascontiguousarray(rules, np.uint32))
-
-
-def learn_merges(
-    pieces: Pieces,
-    start: Start,
-    *,
-    vocab_size: int,
-    min_frequency: int = 0,
-    max_token_length: int | None = None,
-    tie_break: TieBreak = "tokenizers",
-    num_threads: int = 1,
-    floor: int = 0,
-    report: Callable[[Progress], None] | None = None,
-) -> Merges:
-    """Learn merges until the vocabulary is full or no pair occurs `min_frequency` times.
-
-    Neither `num_threads` nor `floor` (the count below which pairs are not followed at first) changes the
-    result."""
-    learning = Learning(
-        pieces,
-        start,
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        max_token_length=max_token_length,
-        tie_break=tie_break,
-        num_threads=num_threads,
-        floor=floor,
-    )
-    return learning.run(report)
 
 
 def memory_needed(*, num_pieces: int, num_symbols: int, vocab_size: int, num_threads: int = 1) -> int:
