@@ -32,7 +32,8 @@ def command(tokenizer, corpus, output, *options):
     """The run as a user starts it; the reference engine, so that it lasts long enough to be killed."""
     return [
         *(sys.executable, "-m", "gristmill", "tokenize", str(corpus)),
-        *("-t", str(tokenizer), "-o", str(output), "--workers", "2", "--engine", "tokenizers"),
+        *("-t", str(tokenizer), "-o", str(output), "--backend", "local", "--workers", "2"),
+        *("--engine", "tokenizers"),
         *("read.unit_bytes=40000", "encode.eos_id=0", "write.format=parquet", "pack.sequence_length=200"),
         *("pack.mode=best_fit", *options),
     ]

@@ -68,6 +68,8 @@ def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(
         {"run__backend": "local", "run__workers": 1},
         {"run__backend": "local", "run__workers": 2},
         {"run__backend": "local", "run__workers": 5, "run__preset": "extreme"},
+        {"run__backend": "inline", "run__workers": 2},
+        {"run__backend": "inline", "run__workers": 5, "run__block_bytes": 5000},
         {"run__preset": "streaming"},
         {"run__preset": "extreme", "run__block_bytes": 1000},
         {"run__block_bytes": 700},

@@ -159,10 +159,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """streaming: one process, under 500 MB; ultra: all cores; extreme: also memory-mapped input, read-ahead
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
-    """local: worker processes; inline: this process alone. Absent: inline for the preset streaming and for
-    memory:// inputs, else local."""
+    """local: worker processes; inline: threads of this process. Absent: inline for the preset streaming, for
+    memory:// inputs, and for local input of less than 512 MB where no memory is set; else local."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
-    """Absent: physical cores this process may use, as far as the memory allows."""
+    """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
+    memory allows; one for the preset streaming and where inline is asked for."""
     memory: ByteSize | None = None
     """Of the whole run, all processes; absent: half of what is available."""
     block_bytes: ByteSize | None = None

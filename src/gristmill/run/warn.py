@@ -87,8 +87,9 @@ def outcome_warnings(plan: Plan, folder: Path, manifest: Manifest) -> list[str]:
 def _workers(config: TokenizeConfig) -> list[str]:
     if (config.run.workers or 1) == 1 or choose_backend(config) != "inline":
         return []
-    why = "preset streaming" if config.run.preset == "streaming" else "backend inline"
-    return [f"run.workers: {why} is one process; it encodes with {config.run.workers} threads"]
+    if config.run.preset != "streaming":
+        return []
+    return [f"run.workers: preset streaming is one process; it has {config.run.workers} threads"]
 
 
 def _unused_ids(encode: EncodeConfig) -> list[str]:

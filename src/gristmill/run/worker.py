@@ -57,10 +57,8 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     """Load, prepare, then a unit at a time."""
     load = receive()
     assert isinstance(load, Load)
-    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
     tokenizer = load_configured(load.tokenizer) if load.tokenizer else None
     gc.freeze()
-    gc.enable()
     facts = facts_of(tokenizer, load.tokenizer.source) if tokenizer and load.tokenizer else None
     answer(Loaded(facts, resident_bytes()))
     prepare = receive()
@@ -77,13 +75,17 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
 
 def load_configured(config: TokenizerConfig) -> Tokenizer:
     """The tokenizer a job names."""
-    return load_tokenizer(
-        config.source,
-        engine=config.engine,
-        encoding=config.encoding,
-        pattern=config.pattern,
-        revision=config.revision,
-    )
+    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
+    try:
+        return load_tokenizer(
+            config.source,
+            engine=config.engine,
+            encoding=config.encoding,
+            pattern=config.pattern,
+            revision=config.revision,
+        )
+    finally:
+        gc.enable()
 
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
