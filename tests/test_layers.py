@@ -16,6 +16,7 @@ LAYERS = (
     {"engines"},
     {"batch", "special_text"},
     {"load"},
+    {"engine_cache"},
     {"engine_choice"},
     {"tokenizer"},
     {"read", "pack", "training"},

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from gristmill import _native
-from gristmill.engines.native import set_splits
+from gristmill.engines.native import splitting_steps
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
 from gristmill.pattern import PATTERNS, compile_splits
 from gristmill.spec import Split
@@ -70,7 +70,8 @@ def build_cut(cut: Cut) -> Any:
         build.set_spaces_as_marks()
         build.set_prefix("always", True, False)
     try:
-        set_splits(build, compile_splits(cut.splits))
+        for name, arguments in splitting_steps(compile_splits(cut.splits)):
+            getattr(build, name)(*arguments)
     except UnsupportedTokenizerError as error:
         raise ConfigError(
             f"{error}; the pattern is one of {', '.join(sorted(NAMES))}, {SPACES}, none, or a regex"
