@@ -6,11 +6,13 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.pipeline import Block, Job
+from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
@@ -18,7 +20,7 @@ from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import Progress
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
-from gristmill.run.worker import load_configured, make_job_of, run_task
+from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
@@ -88,7 +90,7 @@ class _Worked(NamedTuple):
 
 class _Ended(NamedTuple):
     task: Task
-    outcome: Outcome | BaseException
+    result: UnitRecord | BaseException
 
 
 class _Stopped(BaseException):
@@ -103,6 +105,8 @@ class _UnitThreads:
         self._waiting = deque(tasks)
         self._inbox: queue.SimpleQueue[_Worked | _Ended] = queue.SimpleQueue()
         self._is_stopped = threading.Event()
+        self._committing = ThreadPoolExecutor(max_workers=max(1, num_threads))
+        self._room = threading.Semaphore(MAX_COMMITTING * max(1, num_threads))
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(num_threads)]
         for thread in self._threads:
             thread.start()
@@ -118,11 +122,12 @@ class _UnitThreads:
         return heard
 
     def stop(self) -> None:
-        """Let every thread end at its next block, and wait for it."""
+        """Let every thread end at its next block, and wait for it and for what is being committed."""
         self._is_stopped.set()
         self._waiting.clear()
         for thread in self._threads:
             thread.join()
+        self._committing.shutdown()
 
     def _work(self) -> None:
         while True:
@@ -131,15 +136,24 @@ class _UnitThreads:
             except IndexError:
                 return
             try:
-                record = run_task(self._job, task, self._reporter(task.unit))
-                self._inbox.put(_Ended(task, Outcome(task, record, None)))
+                commit = run_task(self._job, task, self._reporter(task.unit))
             except _Stopped:
                 return
-            except (MemoryError, OSError) as error:
-                self._inbox.put(_Ended(task, Outcome(task, None, str(error) or type(error).__name__)))
             except BaseException as error:
                 self._inbox.put(_Ended(task, error))
-                return
+                if not isinstance(error, MemoryError | OSError):
+                    return
+                continue
+            self._room.acquire()  # the disk may be slower than all the rest
+            self._committing.submit(self._commit, task, commit)
+
+    def _commit(self, task: Task, commit: Commit) -> None:
+        try:
+            self._inbox.put(_Ended(task, commit()))
+        except BaseException as error:
+            self._inbox.put(_Ended(task, error))
+        finally:
+            self._room.release()
 
     def _reporter(self, unit: int) -> Callable[[Block], None]:
         def report(block: Block) -> None:
@@ -151,6 +165,9 @@ class _UnitThreads:
 
 
 def _outcome(ended: _Ended) -> Outcome:
-    if isinstance(ended.outcome, BaseException):
-        raise ended.outcome
-    return ended.outcome
+    task, result = ended
+    if isinstance(result, MemoryError | OSError):
+        return Outcome(task, None, str(result) or type(result).__name__)
+    if isinstance(result, BaseException):
+        raise result
+    return Outcome(task, result, None)
