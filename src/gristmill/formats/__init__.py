@@ -164,9 +164,6 @@ def formats_with_columns(formats: Sequence[OutputFormat]) -> list[OutputFormat]:
     return [name for name in formats if isinstance(f := FORMATS[name], TableFormat) and f.has_columns]
 
 
-_ROW_FORMATS = ", ".join(name for name, format in FORMATS.items() if isinstance(format, TableFormat))
-
-
 def formats_of(config: WriteConfig) -> tuple[OutputFormat, ...]:
     """The formats asked for, as a tuple whether one or several."""
     return (config.format,) if isinstance(config.format, str) else config.format
@@ -181,7 +178,7 @@ def check_formats(config: WriteConfig, layout: Layout) -> None:
     if payload and layout.sequence_length is not None:
         raise ConfigError(
             f"write.format {payload[0]} cannot hold rows: its readers cut their own windows; "
-            f"use pack.mode documents, or write.format {_ROW_FORMATS}"
+            "use pack.mode documents, or write.format parquet, arrow, mds, litdata, pt, npy or webdataset"
         )
     if "nanogpt" in names and layout.dtype != "uint16" and config.dtype is None:
         raise ConfigError(

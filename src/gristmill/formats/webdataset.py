@@ -138,7 +138,9 @@ def _read_heads(
             raise RunError(f"{path}: byte {at}: is not the beginning of {expected}, or that goes on too long")
         places.append(at + BLOCK_BYTES)
         sizes.append(size)
-        at += BLOCK_BYTES + size + -size % BLOCK_BYTES
+        stop, at = at + BLOCK_BYTES + size, at + BLOCK_BYTES + size + -size % BLOCK_BYTES
+        if np.any(content[stop:at]):
+            raise RunError(f"{path}: byte {stop}: the rest of a block is not empty")
     end = at + 2 * BLOCK_BYTES
     if len(content) != end + -end % RECORD_BYTES or np.any(content[at:]):
         raise RunError(f"{path}: does not end after the file that ends at byte {at}")
