@@ -42,9 +42,10 @@ def made(tokenizer, corpus, tmp_path_factory):
     run(tokenizer, corpus, folder / "documents", write__format=PAYLOAD, **options)
     run(tokenizer, corpus, folder / "rows", **ROWS, **options)
     run(tokenizer, folder / "bad.jsonl", folder / "bad", **options)
-    run(tokenizer, corpus, folder / "samples", **{**ROWS, "write__format": SAMPLES}, **options)
-    options |= {"pack__mode": "documents", "write__format": SAMPLES}
-    run(tokenizer, corpus / "part-0.jsonl", folder / "samples of documents", **options)
+    options |= {"read__unit_bytes": 40_000, "write__format": SAMPLES}
+    run(tokenizer, corpus, folder / "samples", **(ROWS | options))
+    options |= {"pack__mode": "documents"}
+    run(tokenizer, corpus, folder / "samples of documents", **options)
     return folder
 
 
