@@ -16,7 +16,7 @@ from gristmill.run.tokenize import RunResult
 LOADING = {
     "megatron": 'IndexedDataset("{folder}/{stem}")  # megatron.core.datasets.indexed_dataset',
     "nanogpt": 'np.memmap("{folder}/{stem}.bin", dtype="{dtype}", mode="r")',
-    "llmc": '--train_data "{folder}/*.bin"  # llm.c and modded-nanogpt',
+    "llmc": '-i "{folder}/*.bin"  # train_gpt2cu of llm.c; or the pattern of modded-nanogpt',
     "olmo": 'paths=["{folder}/*.npy"]  # NumpyFSLDatasetConfig of olmo_core.data',
     "datatrove": 'DatatroveFolderDataset("{folder}", seq_len=2048, token_size={width})',
     "arrow": 'datasets.load_from_disk("{folder}")',
