@@ -144,10 +144,12 @@ class Scratch(Draft):
         self.flush()
         return np.memmap(self.temporary, dtype, mode="r") if self.num_bytes else np.empty(0, dtype)
 
-    def blocks(self) -> Iterator[NDArray[np.uint8]]:
-        """The same as bytes, a part at a time."""
-        content = self.map(np.dtype(np.uint8))
-        return (content[at : at + COPY_BYTES] for at in range(0, len(content), COPY_BYTES))
+    def blocks(self) -> Iterator[bytes]:
+        """The same as bytes, a part at a time; not mapped, since a large file would count as memory."""
+        self.flush()
+        with reported(self.path), self.temporary.open("rb") as file:
+            while block := file.read(COPY_BYTES):
+                yield block
 
 
 def sync_folder(folder: Path) -> None:

@@ -56,7 +56,7 @@ class Member(NamedTuple):
 def _wrap(scratch: Scratch, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, bytes]:
     crc = 0
     for block in scratch.blocks():
-        crc = zlib.crc32(block.data, crc)
+        crc = zlib.crc32(block, crc)
     return envelope(dtype, shape, crc)
 
 
