@@ -130,7 +130,7 @@ void test_inventories_come_back_and_merge() {
 // A program without splits: every document is a piece.
 void test_spills_lose_nothing() {
     std::mt19937 random(4);
-    PieceCounter counter(Program{}, PieceCounter::kLeastBytes, WhenFull::spill);
+    PieceCounter counter(std::make_shared<const Program>(), PieceCounter::kLeastBytes, WhenFull::spill);
     Counts expected, found;
     size_t num_spills = 0;
     auto spill = [&] {

@@ -25,12 +25,15 @@ from gristmill.read.documents import keep_documents
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Sidecars
 from gristmill.stopwatch import Stopwatch
+from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import cut_of
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
 COPY_BYTES = 1 << 20
+MIN_THREAD_BYTES = 16 << 20
+"""Of pieces that a thread counts: with less, it would spill more than it counts."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class CountJob:
     folder: Path
     blocks: Blocks
     counter_bytes: int
+    num_threads: int = 1
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
         """The same job in smaller blocks, where a size is given."""
@@ -54,22 +58,36 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
     name = job.plan.unit_name(unit.index)
     spills = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=job.folder / FOLDER))
     sidecars = Sidecars(job.folder, name)
+    counter = make_counter(job, spills)
     try:
-        work = _UnitCount(job, unit, sidecars, spills, limit)
+        work = _UnitCount(job, unit, sidecars, counter, limit)
         work.read(on_block)
         return work.commit()
     except BaseException:
+        counter.abandon()
         sidecars.abandon()
         raise
     finally:
         shutil.rmtree(spills, ignore_errors=True)
 
 
+def make_counter(job: CountJob, folder: Path) -> CounterTeam:
+    """What counts the pieces of a unit, with as many threads as have memory to work in."""
+    config = job.plan.config.count
+    # What is forgotten depends on who counted what: one thread alone always forgets the same.
+    most = 1 if config.when_full == "forget" else job.counter_bytes // MIN_THREAD_BYTES
+    num_threads = max(1, min(job.num_threads, most))
+    cut = cut_of(config.pattern, form=config.form)
+    max_bytes = job.counter_bytes // num_threads
+    counter = PieceCounter(cut, folder, max_bytes=max_bytes, when_full=config.when_full)
+    return CounterTeam(counter, num_threads=num_threads)
+
+
 class _UnitCount:
     """The counter of a unit, and the figures of its record."""
 
     def __init__(
-        self, job: CountJob, unit: Unit, sidecars: Sidecars, spills: Path, limit: Limit
+        self, job: CountJob, unit: Unit, sidecars: Sidecars, counter: CounterTeam, limit: Limit
     ) -> None:
         config = job.plan.config
         self._job = job
@@ -77,10 +95,7 @@ class _UnitCount:
         self._sidecars = sidecars
         self._documents_left = limit.rows
         self._input = UnitInput(job.plan.files, config.read, job.blocks, sidecars)
-        cut = cut_of(config.count.pattern, form=config.count.form)
-        self._counter = PieceCounter(
-            cut, spills, max_bytes=job.counter_bytes, when_full=config.count.when_full
-        )
+        self._counter = counter
         self._watch = Stopwatch()
         self._num_documents = self._num_bytes = self._num_left_out = self._num_limited = 0
 

@@ -11,6 +11,7 @@ import msgspec
 
 from gristmill.config import TrainConfig
 from gristmill.count_pipeline import SUFFIX, describe
+from gristmill.drafts import Draft, sync_folder
 from gristmill.errors import RunError
 from gristmill.ledger import add_up, check_balance
 from gristmill.plan import CountPlan, plan_units
@@ -24,12 +25,12 @@ from gristmill.run.quarantine import first_fault, merge_quarantine
 from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.work import Work, check_bad_fraction
-from gristmill.sidecars import FOLDER
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
 NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
-UNIT_BYTES = 16 << 20
-"""Of a unit, at least: an inventory of little text has nearly as many pieces as one of much."""
+UNIT_BYTES = 128 << 20
+"""Of a unit, at least: counting it takes half a second, and an inventory of little text has nearly as many
+pieces as one of much."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,17 +110,26 @@ def _finish(plan: CountPlan, folder: Path, records: dict[int, UnitRecord]) -> Co
     ledger = add_up(record.ledger for record in ordered)
     check_balance(ledger, what="the count")
     merge_quarantine(folder, plan, ordered)
-    parts = [folder / FOLDER / f"{plan.unit_name(record.unit)}.{SUFFIX}" for record in ordered]
-    merge_inventories(parts, folder / INVENTORY)
-    counted = Counted(
-        ledger=ledger,
-        summary=Inventory(folder / INVENTORY).summary,
-        inventory=describe(folder / INVENTORY, INVENTORY),
-    )
+    parts = [file for record in ordered for file in record.sidecars if file.path.endswith(f".{SUFFIX}")]
+    inventory = _merge_parts(parts, folder)
+    summary = Inventory(folder / INVENTORY).summary
+    counted = Counted(ledger=ledger, summary=summary, inventory=inventory)
     write_json(folder / COUNTED, counted)
     for part in parts:
-        part.unlink(missing_ok=True)
+        (folder / part.path).unlink(missing_ok=True)
     return counted
+
+
+def _merge_parts(parts: list[FileRecord], folder: Path) -> FileRecord:
+    """The inventory of all parts; of a single one it is the same file."""
+    path = folder / INVENTORY
+    if len(parts) != 1:
+        merge_inventories([folder / part.path for part in parts], path)
+        return describe(path, INVENTORY)
+    draft = Draft.of_file(folder / parts[0].path, parts[0], path, [])
+    draft.commit()
+    sync_folder(folder)
+    return draft.record(folder)
 
 
 def _identity(config: TrainConfig, files: list[tuple[str, int, str]]) -> dict[str, Any]:

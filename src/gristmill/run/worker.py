@@ -96,7 +96,13 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
     if isinstance(plan, CountPlan):
         from gristmill.count_pipeline import CountJob
 
-        return CountJob(plan=plan, folder=folder, blocks=blocks, counter_bytes=prepare.counter_bytes)
+        return CountJob(
+            plan=plan,
+            folder=folder,
+            blocks=blocks,
+            counter_bytes=prepare.counter_bytes,
+            num_threads=prepare.num_threads,
+        )
     return Job(
         config=plan.config,
         plan=plan,
