@@ -58,6 +58,8 @@ def test_every_piece_is_counted(corpus, tmp_path):
     [
         {"run__backend": "local", "run__workers": 2},
         {"run__backend": "local", "run__workers": 5, "run__preset": "extreme"},
+        {"run__workers": 2, "run__block_bytes": 3_000},
+        {"run__workers": 5, "run__block_bytes": 900},
         {"run__block_bytes": 900},
         {"read__unit_bytes": 5_000},
     ],

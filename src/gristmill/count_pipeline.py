@@ -18,7 +18,7 @@ from gristmill.config import CountConfig
 from gristmill.engines import Bytes, Offsets
 from gristmill.files import write_whole
 from gristmill.ledger import check_balance
-from gristmill.pipeline import Block, Limit, OnBlock
+from gristmill.limits import Block, Limit, OnBlock
 from gristmill.plan import CountPlan, Unit
 from gristmill.read import Blocks, Slice
 from gristmill.read.documents import keep_documents

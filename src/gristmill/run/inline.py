@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gristmill.config import RunJob, TokenizeConfig
-from gristmill.pipeline import Block, Job
+from gristmill.limits import Block
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
@@ -20,6 +20,7 @@ from gristmill.run.worker import load_configured, make_job_of, run_task
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
+    from gristmill.pipeline import Job
 
 LOOK_EVERY_S = 0.1
 

@@ -22,8 +22,8 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker imp
 that a corpus holds."""
 
 
-MOST_COUNTING_THREADS = 4
-"""More than these would wait for the thread that reads."""
+MOST_THREADS = 4
+"""That count: more would wait for the thread that reads."""
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
 """Every worker has a core of its own."""
 FRUGAL = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 20)}
@@ -86,7 +86,7 @@ def choose_backend(config: RunJob) -> Backend:
     # What only this process can see must be read by this process.
     is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
     # One process reads as fast as a few threads count, and they need no start and no merging of files.
-    is_light = isinstance(config, TrainConfig) and (config.run.workers or num_cores()) <= MOST_COUNTING_THREADS
+    is_light = isinstance(config, TrainConfig) and (config.run.workers or num_cores()) <= MOST_THREADS
     is_inline = config.run.preset == "streaming" or is_here_only or is_light
     default: Backend = "inline" if is_inline else "local"
     return config.run.backend or default

@@ -15,8 +15,6 @@ from gristmill.config import TrainConfig
 from gristmill.errors import ConfigError, ResumeError, RunError
 from gristmill.files import check_writable, write_whole
 from gristmill.job import byte_size
-from gristmill.load.hf_json import load_tokenizer_json
-from gristmill.load.reading import read_whole
 from gristmill.run.budget import RUN_BYTES
 from gristmill.run.count import Counted, count
 from gristmill.run.folder import CHECKPOINT, INVENTORY, locked, remove_temporaries
@@ -139,6 +137,9 @@ def _learn(
 def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
     learn = config.learn
     if learn.extend is not None:
+        from gristmill.load.hf_json import load_tokenizer_json
+        from gristmill.load.reading import read_whole
+
         loaded = load_tokenizer_json(read_whole(Path(learn.extend)), source=learn.extend)
         if loaded.spec is None:
             raise ConfigError(f"{learn.extend}: cannot be extended ({loaded.why_not_native})")
@@ -153,6 +154,8 @@ def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
 
 def _tokenizer_json(config: TrainConfig, inventory: Inventory, merges: Merges) -> bytes:
     if config.learn.extend is not None:
+        from gristmill.load.reading import read_whole
+
         return extended_json(read_whole(Path(config.learn.extend)), merges, source=config.learn.extend)
     cut = inventory.cut
     return new_json(merges, special_tokens=config.learn.special_tokens, splits=cut.splits, form=cut.form)

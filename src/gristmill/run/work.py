@@ -9,7 +9,7 @@ from typing import Protocol
 from gristmill.config import RunConfig
 from gristmill.errors import RunError
 from gristmill.ledger import add_up
-from gristmill.pipeline import Limit
+from gristmill.limits import Limit
 from gristmill.plan import UnitPlan
 from gristmill.records import UnitRecord
 from gristmill.run.messages import Task

@@ -1,6 +1,6 @@
 """Counters in threads: batches go to whichever is free, and what all have counted is one inventory.
 
-Counts are added up, so neither the number of threads nor which of them takes a batch changes the inventory."""
+Counts are added up, so neither how many threads there are nor which of them takes a batch changes it."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _native
+from gristmill.engines.native import SPACE_MARK
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
-from gristmill.load.hf_pipeline import SPACE_MARK
 from gristmill.spec import MergeModel, TokenizerSpec
 from gristmill.training.inventory import Pieces
 

@@ -6,14 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from gristmill.engines.native import SPACE_MARK
 from gristmill.errors import TokenizerFormatError
-from gristmill.load.hf_pipeline import BEHAVIORS, SPACE_MARK
-from gristmill.load.reading import decode_json
 from gristmill.pattern import PATTERNS
 from gristmill.spec import Split
 from gristmill.training.merging import Merges
-
-_BEHAVIOR_NAMES = {behavior: name for name, behavior in BEHAVIORS.items()}
 
 
 def new_json(
@@ -54,6 +51,8 @@ def new_json(
 
 def extended_json(content: bytes, merges: Merges, *, source: str) -> bytes:
     """The tokenizer.json that the merges continue, with the new tokens and merges added; all else stays."""
+    from gristmill.load.reading import decode_json
+
     made = decode_json(content, dict[str, Any], source=source)
     model = made.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
@@ -91,7 +90,7 @@ def _byte_level_splits(splits: tuple[Split, ...]) -> dict[str, Any]:
         {
             "type": "Split",
             "pattern": {"Regex": split.pattern},
-            "behavior": _BEHAVIOR_NAMES[split.behavior],
+            "behavior": split.behavior.title().replace("_", ""),
             "invert": split.invert,
         }
         for split in splits
