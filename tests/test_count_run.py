@@ -24,7 +24,8 @@ def make_config(corpus, **options):
 
 def run_count(corpus, folder, *, force=False, **options):
     with locked(folder):
-        return count(make_config(corpus, **options), folder, force=force, on_progress=None, processes=())
+        config = make_config(corpus, **options)
+        return count(config, folder, force=force, on_progress=None, processes=()).counted
 
 
 def count_plainly(documents, folder, *, weight=1):

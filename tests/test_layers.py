@@ -15,6 +15,7 @@ LAYERS = (
     {"pattern"},
     {"engines"},
     {"batch", "special_text"},
+    {"text_sample"},
     {"load"},
     {"engine_choice"},
     {"tokenizer"},

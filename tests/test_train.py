@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from gristmill import load_tokenizer
 from gristmill.errors import ConfigError, RunError
 from gristmill.job import make_training
-from gristmill.run import train as training
+from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
 from gristmill.sample import made_documents, sample_documents
@@ -107,7 +107,7 @@ def test_counts_serve_other_sizes(corpus, tmp_path):
 
 def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
     train(make_config(corpus[0], tmp_path / "whole.json"))
-    monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr(learning, "CHECKPOINT_EVERY_S", 0.0)
     monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
 
     def stop(num_tokens, _wanted):

@@ -205,7 +205,10 @@ class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sample: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     """Count about this share of the documents, chosen by `seed`."""
     seed: int = 0
-    """Of `sample`: another one chooses other documents."""
+    """Of `sample`, `held_out` and the report's sample: another one chooses other documents."""
+    held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    """Leave about this share of the documents out of the counts, chosen by `seed`: the report's sample is
+    then drawn from them alone."""
     weights: dict[str, WholeNumber] = {}
     """Documents of files that match a pattern, such as */code/*, count so many times; the first match
     decides, and 0 leaves them out."""

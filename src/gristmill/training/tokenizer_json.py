@@ -83,18 +83,20 @@ def _byte_level(*, use_regex: bool = True) -> dict[str, Any]:
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
+def split_json(split: Split) -> dict[str, Any]:
+    """A split as a pre-tokenizer."""
+    return {
+        "type": "Split",
+        "pattern": {"Regex": split.pattern},
+        "behavior": split.behavior.title().replace("_", ""),
+        "invert": split.invert,
+    }
+
+
 def _byte_level_splits(splits: tuple[Split, ...]) -> dict[str, Any]:
     if [split.pattern for split in splits] == [PATTERNS["gpt2"]]:
         return _byte_level()
-    steps = [
-        {
-            "type": "Split",
-            "pattern": {"Regex": split.pattern},
-            "behavior": split.behavior.title().replace("_", ""),
-            "invert": split.invert,
-        }
-        for split in splits
-    ]
+    steps = [split_json(split) for split in splits]
     if not steps:
         return _byte_level(use_regex=False)
     return {"type": "Sequence", "pretokenizers": [*steps, _byte_level(use_regex=False)]}
