@@ -46,7 +46,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     backend = choose_backend(config)
     memory = memory_of(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
-    share = (memory - RUN_BYTES) // num_workers if backend == "local" else memory
+    share = (memory - RUN_BYTES) // (num_workers if backend == "local" else 1)
     block_bytes = _block_bytes(run, share - worker_bytes - _table_bytes(config))
     counter_bytes = min(share - worker_bytes - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"

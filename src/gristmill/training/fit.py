@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -48,10 +49,10 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def longest_tokens(merges: Merges) -> list[str]:
-    """The learned tokens with the most bytes, longest first."""
-    spelled = [spelling(token, merges.symbols) for token in merges.tokens]
-    order = sorted(range(len(spelled)), key=lambda id_: (-len(spelled[id_]), id_))[:NUM_LONGEST]
-    return [spelled[id_].decode("utf-8", "backslashreplace") for id_ in order]
+    """The learned tokens with the most characters of the alphabet, longest first."""
+    learned = merges.tokens[len(merges.tokens) - len(merges.counts) :]
+    longest = heapq.nlargest(NUM_LONGEST, learned, key=len)
+    return [spelling(token, merges.symbols).decode("utf-8", "backslashreplace") for token in longest]
 
 
 def merge_counts(merges: Merges) -> list[tuple[int, int]]:
@@ -129,11 +130,12 @@ def compression_curve(by_token: NDArray[np.int64], merges: Merges, text: Share) 
     num_before = len(merges.tokens) - num_new
     shown = {*np.linspace(0, num_new, CURVE_POINTS).astype(int).tolist()}
     curve = []
+    rules = merges.rules.tolist()
     for number in range(num_new, -1, -1):
         if number in shown and num_tokens:
             curve.append((num_before + number, round(text.num_bytes / num_tokens, 4)))
         if number:
-            left, right, token = merges.rules[len(merges.rules) - num_new + number - 1].tolist()
+            left, right, token = rules[len(rules) - num_new + number - 1]
             num_tokens += used[token]
             used[left] += used[token]
             used[right] += used[token]
