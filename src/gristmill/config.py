@@ -223,7 +223,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What tokenizer is made of the counts."""
 
     output: str = ""
-    """The tokenizer.json."""
+    """The tokenizer.json; a name that ends in / is a folder, which also says what special tokens are for."""
     vocab_size: Count | None = None
     """Special tokens and the alphabet included."""
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
@@ -241,7 +241,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     from_counts: tuple[str, ...] = ()
     """Inventories that were counted before; nothing is read then."""
     extend: str | None = None
-    """A tokenizer.json whose merges and ids are kept, and continued."""
+    """A tokenizer.json, or a folder with one, whose merges and ids are kept, and continued."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,11 +19,14 @@ from gristmill.run.budget import RUN_BYTES
 from gristmill.run.folder import CHECKPOINT
 from gristmill.run.resources import available_memory, num_cores
 from gristmill.spec import TokenizerSpec
-from gristmill.training.inventory import Inventory
+from gristmill.training.cut import SPACES, build_cut, cut_of
+from gristmill.training.inventory import Inventory, Pieces
 from gristmill.training.merging import Learning, Merges, Progress, memory_needed, resume
-from gristmill.training.start import Start, new_start, start_from
+from gristmill.training.output import base_file
+from gristmill.training.start import Start, check_room, new_start, start_from
 
 CHECKPOINT_EVERY_S = 20.0
+NO_PIECES = Pieces(np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, np.uint64))
 OnLearning = Callable[[int, int], None]
 """Called with the tokens there are and the tokens wanted."""
 
@@ -68,10 +71,20 @@ def load_base(path: str) -> TokenizerSpec:
     from gristmill.load.hf_json import load_tokenizer_json
     from gristmill.load.reading import read_whole
 
-    loaded = load_tokenizer_json(read_whole(Path(path)), source=path)
+    loaded = load_tokenizer_json(read_whole(base_file(path)), source=path)
     if loaded.spec is None:
         raise ConfigError(f"{path}: cannot be extended ({loaded.why_not_native})")
     return loaded.spec
+
+
+def check_training(config: TrainConfig) -> None:
+    """Refuse what could only fail, before hours are spent on counting."""
+    learn, count = config.learn, config.count
+    assert learn.vocab_size is not None
+    if not learn.from_counts:
+        build_cut(cut_of(count.pattern, form=count.form))
+    # Of the alphabet, what is there whatever the text.
+    check_room(_start(config, NO_PIECES, is_marked=count.pattern == SPACES), learn.vocab_size)
 
 
 def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:

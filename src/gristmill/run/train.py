@@ -14,7 +14,7 @@ from gristmill.config import TrainConfig
 from gristmill.run.assess import assess
 from gristmill.run.count import Counted, CountOutcome, count
 from gristmill.run.folder import CHECKPOINT, INVENTORY, REPORT, locked, remove_temporaries, write_json
-from gristmill.run.learn import OnLearning, learn_merges, load_base
+from gristmill.run.learn import OnLearning, check_training, learn_merges, load_base
 from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
@@ -23,7 +23,7 @@ from gristmill.training.figures import script_shares
 from gristmill.training.fit import Fit, longest_tokens, merge_counts
 from gristmill.training.inventory import Inventory, MergeReport, merge_inventories
 from gristmill.training.merging import Merges
-from gristmill.training.output import Output, roles_of
+from gristmill.training.output import Output, base_file, roles_of
 from gristmill.training.tokenizer_json import extended_json, new_json
 
 
@@ -66,6 +66,7 @@ def train(
     The same call again takes up a count or a learning that was cut short; `force` starts over."""
     output = Output.of(config.learn.output)
     output.check()
+    check_training(config)
     folder = Path(config.count.folder or output.run_folder)
     clock = Phases()
     with locked(folder):
@@ -142,7 +143,7 @@ def _tokenizer_json(config: TrainConfig, inventory: Inventory, merges: Merges) -
     if config.learn.extend is not None:
         from gristmill.load.reading import read_whole
 
-        return extended_json(read_whole(Path(config.learn.extend)), merges, source=config.learn.extend)
+        return extended_json(read_whole(base_file(config.learn.extend)), merges, source=config.learn.extend)
     cut = inventory.cut
     return new_json(merges, special_tokens=config.learn.special_tokens, splits=cut.splits, form=cut.form)
 

@@ -64,6 +64,12 @@ class Output(NamedTuple):
         write_whole(self.path / TOKENIZER_JSON, content)
 
 
+def base_file(name: str) -> Path:
+    """The tokenizer.json that is extended: the file, or that of a folder."""
+    path = Path(name)
+    return path / TOKENIZER_JSON if path.is_dir() else path
+
+
 def guess_roles(special_tokens: tuple[str, ...]) -> dict[str, str]:
     """What special tokens are for, by their names; the first that fits."""
     found = {}
@@ -80,7 +86,7 @@ def roles_of(learn: LearnConfig) -> dict[str, str]:
         return guess_roles(learn.special_tokens)
     from gristmill.load.folder import read_roles
 
-    return {f"{role}_token": token for role, token in read_roles(Path(learn.extend).parent).items()}
+    return {f"{role}_token": token for role, token in read_roles(base_file(learn.extend).parent).items()}
 
 
 def _json(values: dict[str, Any]) -> bytes:
