@@ -2,9 +2,9 @@
 
     python benchmarks/train.py --corpus mixed.jsonl [--vocab-size 32000] [--rounds 3] [--json FILE]
 
-Each side is a fresh process (and its children), held to one core by its affinity; ours also runs on two. Time
-is that of the whole process, memory the largest sum of resident memory of all its processes. Rounds alternate
-and medians are shown.
+Each side is a fresh process (and its children), held to one core by its affinity; ours, which is the command
+as it is installed, also runs on two. Time is that of the whole process, memory the largest sum of resident
+memory of all its processes. Rounds alternate and medians are shown.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from memory import look
 
 EOS = "<|endoftext|>"
 POLL_S = 0.02
+OURS = "tokenizer.json"
 
 
 def main() -> int:
     arguments = read_arguments()
     if arguments.side:
-        pairs = SIDES[arguments.side](arguments.corpus, arguments.vocab_size, arguments.output)
-        if pairs is not None:
-            (arguments.output / "merges.json").write_text(json.dumps(pairs))
+        pairs = SIDES[arguments.side](arguments.corpus, arguments.vocab_size)
+        (arguments.output / "merges.json").write_text(json.dumps(pairs))
         return 0
-    sides = {"gristmill": 1, "gristmill, 2 cores": 2} | {name: 1 for name in SIDES if name != "gristmill"}
+    sides = {"gristmill": 1, "gristmill, 2 cores": 2} | dict.fromkeys(arguments.against.split(","), 1)
     timings: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory(prefix="gristmill-train-") as folder:
         merges: dict[str, Any] = {}
@@ -42,7 +42,7 @@ def main() -> int:
             for name, cores in sides.items():
                 output = Path(folder) / name.replace(" ", "-").replace(",", "")
                 timings[name].append(run_side(name.split(",")[0], cores, arguments, output))
-                merges[name] = json.loads((output / "merges.json").read_text())
+                merges[name] = read_merges(output)
                 print(f"round {round_}, {name}: {timings[name][-1]}", file=sys.stderr)
         differing = [name for name in merges if merges[name] != merges["gristmill"]]
     print(render(timings, differing))
@@ -59,6 +59,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, required=True, help="JSONL with a field text")
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--against", default=",".join(SIDES), metavar="NAME,...", help=", ".join(SIDES))
     parser.add_argument("--json", type=Path, help="keep the raw results")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, help=argparse.SUPPRESS)
@@ -71,11 +72,17 @@ def run_side(name: str, cores: int, arguments: argparse.Namespace, output: Path)
     output.mkdir()
     command = [sys.executable, __file__, "--side", name, "--output", str(output)]
     command += ["--corpus", str(arguments.corpus), "--vocab-size", str(arguments.vocab_size)]
+    if name == "gristmill":
+        command = [sys.executable, "-m", "gristmill", "train", str(arguments.corpus), "--quiet"]
+        command += ["-o", str(output / OURS), "--vocab-size", str(arguments.vocab_size)]
+        command += ["--workers", str(cores)]
     allowed = set(sorted(os.sched_getaffinity(0))[:cores])
+    # Installed packages are compiled: a source tree is too, after its first run.
+    settings = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     start = time.perf_counter()
     process = subprocess.Popen(
         command,
-        env=os.environ | {"RAYON_NUM_THREADS": str(cores), "GRISTMILL_CORES": str(cores)},
+        env=settings | {"RAYON_NUM_THREADS": str(cores)},
         preexec_fn=lambda: os.sched_setaffinity(0, allowed),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -90,15 +97,15 @@ def run_side(name: str, cores: int, arguments: argparse.Namespace, output: Path)
     return {"seconds": round(took, 3), "peak_mb": round(peak / 1e6, 1)}
 
 
-def train_gristmill(corpus: Path, vocab_size: int, output: Path) -> list[list[str]]:
-    target = output / "tokenizer.json"
-    workers = os.environ["GRISTMILL_CORES"]
-    command = [sys.executable, "-m", "gristmill", "train", str(corpus), "-o", str(target), "--quiet"]
-    subprocess.run([*command, "--vocab-size", str(vocab_size), "--workers", workers], check=True)
-    return [list(pair) for pair in json.loads(target.read_text())["model"]["merges"]]
+def read_merges(output: Path) -> list[list[str]]:
+    """What a side has learned."""
+    if (output / OURS).exists():
+        return [list(pair) for pair in json.loads((output / OURS).read_text())["model"]["merges"]]
+    merges: list[list[str]] = json.loads((output / "merges.json").read_text())
+    return merges
 
 
-def train_tokenizers(corpus: Path, vocab_size: int, output: Path) -> list[list[str]]:
+def train_tokenizers(corpus: Path, vocab_size: int) -> list[list[str]]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -112,7 +119,7 @@ def train_tokenizers(corpus: Path, vocab_size: int, output: Path) -> list[list[s
     return [list(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
-def train_gigatoken(corpus: Path, vocab_size: int, output: Path) -> list[list[str]]:
+def train_gigatoken(corpus: Path, vocab_size: int) -> list[list[str]]:
     import gigatoken
 
     from gristmill.training.start import token_text
@@ -122,7 +129,7 @@ def train_gigatoken(corpus: Path, vocab_size: int, output: Path) -> list[list[st
     return [[token_text(left, "bytes"), token_text(right, "bytes")] for left, right in merges]
 
 
-SIDES = {"gristmill": train_gristmill, "gigatoken": train_gigatoken, "tokenizers": train_tokenizers}
+SIDES = {"gigatoken": train_gigatoken, "tokenizers": train_tokenizers}
 
 
 def render(timings: dict[str, list[dict[str, float]]], differing: list[str]) -> str:

@@ -618,6 +618,10 @@ struct GuardedCounter {
     PieceCounter counter;
     std::atomic<Use> use = Use::idle;
 
+    GuardedCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full)
+        : counter(std::move(program), max_bytes, when_full) {}
+    explicit GuardedCounter(PieceCounter&& other) : counter(std::move(other)) {}
+
     class Turn {
     public:
         Turn(GuardedCounter& guarded, Use wanted) : guarded_(guarded), before_(Use::idle) {
@@ -635,15 +639,28 @@ struct GuardedCounter {
     };
 };
 
-void add_documents(GuardedCounter& guarded, Bytes buffer, Offsets offsets, uint64_t weight, nb::callable on_full) {
-    size_t num_documents = check_offsets(offsets, buffer.size());
-    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::adding);
-    auto ask_for_spill = [&] {
+// What a counter calls when it is full, with the GIL let go.
+std::function<void()> spill_of(GuardedCounter& guarded, const nb::callable& on_full) {
+    return [&guarded, &on_full] {
         nb::gil_scoped_acquire acquire;
         guarded.use = GuardedCounter::Use::is_full;
         on_full();
         guarded.use = GuardedCounter::Use::adding;
     };
+}
+
+void absorb_counter(GuardedCounter& guarded, GuardedCounter& other, nb::callable on_full) {
+    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::adding);
+    GuardedCounter::Turn its_turn(other, GuardedCounter::Use::spilling);
+    auto ask_for_spill = spill_of(guarded, on_full);
+    nb::gil_scoped_release release;
+    guarded.counter.absorb(other.counter, ask_for_spill);
+}
+
+void add_documents(GuardedCounter& guarded, Bytes buffer, Offsets offsets, uint64_t weight, nb::callable on_full) {
+    size_t num_documents = check_offsets(offsets, buffer.size());
+    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::adding);
+    auto ask_for_spill = spill_of(guarded, on_full);
     nb::gil_scoped_release release;
     for (size_t i = 0; i < num_documents; ++i) {
         auto begin = static_cast<size_t>(offsets.data()[i]), size = static_cast<size_t>(offsets.data()[i + 1]) - begin;
@@ -709,9 +726,12 @@ void bind_count(nb::module_& m) {
     nb::exception<InventoryError>(m, "InventoryError", PyExc_ValueError);
     nb::class_<GuardedCounter>(m, "PieceCounter")
         .def("__init__", [](GuardedCounter* self, Build& build, size_t max_bytes, bool forgets) {
-            PieceCounter counter(std::move(build.program), max_bytes, forgets ? WhenFull::forget : WhenFull::spill);
-            new (self) GuardedCounter{std::move(counter)};
+            auto program = std::make_shared<const Program>(std::move(build.program));
+            new (self) GuardedCounter(program, max_bytes, forgets ? WhenFull::forget : WhenFull::spill);
         }, "build"_a, "max_bytes"_a, "forgets"_a)
+        .def("twin", [](const GuardedCounter& guarded) { return new GuardedCounter(guarded.counter.twin()); },
+             nb::rv_policy::take_ownership)
+        .def("absorb", &absorb_counter, "other"_a, "on_full"_a)
         .def("add", &add_documents, nb::arg("buffer").noconvert(), nb::arg("offsets").noconvert(), "weight"_a, "on_full"_a)
         .def("spill", &spill_counter, "about"_a, "write"_a)
         .def_prop_ro("num_pieces", [](const GuardedCounter& guarded) { return guarded.counter.num_pieces(); })

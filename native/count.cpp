@@ -15,7 +15,7 @@ constexpr size_t kLargestChunk = 1 << 20;
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
 
-PieceCounter::PieceCounter(Program program, size_t max_bytes, WhenFull when_full)
+PieceCounter::PieceCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full)
     : program_(std::move(program)),
       max_bytes_(max_bytes),
       when_full_(when_full),
@@ -42,16 +42,16 @@ void PieceCounter::shrink() {
 }
 
 std::string_view PieceCounter::prepared(std::string_view text) {
-    if (program_.form != Form::none && !is_normalized(program_.form, bytes_of(text), text.size())) {
+    if (program_->form != Form::none && !is_normalized(program_->form, bytes_of(text), text.size())) {
         normalized_.clear();
-        normalize(program_.form, bytes_of(text), text.size(), normalized_);
+        normalize(program_->form, bytes_of(text), text.size(), normalized_);
         text = normalized_;
     }
-    if (program_.spaces_as_marks && text.find(kMark) != std::string_view::npos) {
+    if (program_->spaces_as_marks && text.find(kMark) != std::string_view::npos) {
         normalized_ = marks_to_spaces(text);
         text = normalized_;
     }
-    const Prefix& prefix = program_.prefix;
+    const Prefix& prefix = program_->prefix;
     if (prefix.where != Prefix::Where::nowhere && !text.empty() && !(prefix.unless_present && text[0] == ' ')) {
         prefixed_.assign(1, ' ').append(text);
         text = prefixed_;
@@ -65,7 +65,7 @@ void PieceCounter::add(std::string_view document, uint64_t weight, const std::fu
     if (text.size() > kLargest) throw TextTooLarge();
     weight_ = weight;
     on_full_ = &on_full;
-    if (program_.transducer) {
+    if (program_->transducer) {
         add_by_transducer(text);
     } else {
         add_by_chain(text);
@@ -73,7 +73,7 @@ void PieceCounter::add(std::string_view document, uint64_t weight, const std::fu
 }
 
 void PieceCounter::add_by_transducer(std::string_view text) {
-    const Transducer& transducer = *program_.transducer;
+    const Transducer& transducer = *program_->transducer;
     const uint8_t* bytes = bytes_of(text);
     for (size_t begin = 0; begin < text.size();) {
         size_t end = text.size();
@@ -92,7 +92,7 @@ void PieceCounter::add_by_transducer(std::string_view text) {
 }
 
 void PieceCounter::add_by_chain(std::string_view text) {
-    split_by_chain(program_.chain, bytes_of(text), text.size(), chain_pieces_[0], chain_pieces_[1]);
+    split_by_chain(program_->chain, bytes_of(text), text.size(), chain_pieces_[0], chain_pieces_[1]);
     for (auto piece : chain_pieces_[0]) {
         uint32_t end = piece.end - piece.begin;
         add_pieces(bytes_of(text) + piece.begin, text.size() - piece.begin, 0, &end, 1);
@@ -128,6 +128,9 @@ void PieceCounter::add_batch(const uint8_t* text, size_t size, size_t batch) {
         start = end;
     }
     make_room(batch, num_long, long_bytes);
+    uint64_t added;
+    if (__builtin_mul_overflow(weight_, uint64_t{batch}, &added)) added = UINT64_MAX;
+    add_to_total(added);
     start = batch_.start;
     for (size_t i = 0; i < batch; ++i) {
         uint32_t end = batch_.ends[i];
@@ -140,12 +143,13 @@ void PieceCounter::add_batch(const uint8_t* text, size_t size, size_t batch) {
     }
 }
 
-void PieceCounter::make_room(size_t num_pieces, size_t num_long, size_t long_bytes) {
-    uint64_t added;
-    if (__builtin_mul_overflow(weight_, uint64_t{num_pieces}, &added) ||
-        __builtin_add_overflow(total_count_, added, &total_count_)) {
+void PieceCounter::add_to_total(uint64_t count) {
+    if (__builtin_add_overflow(total_count_, count, &total_count_)) {
         throw std::overflow_error("counts add up to more than 64 bits hold");
     }
+}
+
+void PieceCounter::make_room(size_t num_pieces, size_t num_long, size_t long_bytes) {
     for (;;) {
         size_t arena_growth = num_long ? table_.arena_growth(num_long, long_bytes) : 0;
         // Forgetting holds two tables at once, and then half of the arena twice.
@@ -180,6 +184,20 @@ void PieceCounter::forget() {
     CountTable::Forgotten forgotten = table_.forget();
     dropped_count_ += forgotten.total_count;  // part of total_count_, which has not overflowed
     max_undercount_ += forgotten.largest_count;
+}
+
+void PieceCounter::absorb(PieceCounter& other, const std::function<void()>& on_full) {
+    on_full_ = &on_full;
+    other.table_.for_each([&](std::string_view piece, const ShortKey& key, uint64_t hash, uint64_t count) {
+        bool is_long = !piece.empty();
+        make_room(1, is_long, piece.size());
+        add_to_total(count);
+        is_long ? table_.add_long(piece, hash, count) : table_.add_short(key, hash, count);
+    });
+    dropped_count_ += other.dropped_count_;
+    max_undercount_ += other.max_undercount_;
+    other.table_.reset(CountTable::slots_for(kFirstPieces));
+    other.total_count_ = other.dropped_count_ = other.max_undercount_ = 0;
 }
 
 InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,10 +23,14 @@ class PieceCounter {
 public:
     // Of the program, what stands before the model is used: form, marks, prefix, splits. Without splits a document
     // is one piece. Pieces and what sorting them takes stay below max_bytes, unless one piece alone is larger.
-    PieceCounter(Program program, size_t max_bytes, WhenFull when_full);
+    PieceCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full);
+    // An empty counter of the same kind, for another thread.
+    PieceCounter twin() const { return PieceCounter(program_, max_bytes_, when_full_); }
 
     // Counts the pieces of a document (valid UTF-8) `weight` times each. on_full must call spill.
     void add(std::string_view document, uint64_t weight, const std::function<void()>& on_full);
+    // Takes over what a counter of the same program has counted since its last spill, which is empty afterwards.
+    void absorb(PieceCounter& other, const std::function<void()>& on_full);
     // Writes an inventory of what was counted since the last spill, and forgets it.
     InventorySummary spill(std::string_view about, const Sink& sink);
     // Gives back what a huge document needed.
@@ -45,7 +50,9 @@ private:
     // Pieces of text, the first from `start`; `size` bytes are readable at text.
     void add_pieces(const uint8_t* text, size_t size, uint32_t start, const uint32_t* ends, size_t count);
     void add_batch(const uint8_t* text, size_t size, size_t batch);
-    // After it, so many pieces can be added, with so many bytes in long ones; they weigh `weight_` each.
+    // Adds to the sum of all counts, or refuses.
+    void add_to_total(uint64_t count);
+    // After it, so many pieces can be added, with so many bytes in long ones.
     void make_room(size_t num_pieces, size_t num_long, size_t long_bytes);
     bool grow(size_t num_pieces, size_t arena_growth);
     void forget();
@@ -58,7 +65,7 @@ private:
         uint32_t start;  // of the first piece
     };
 
-    Program program_;
+    std::shared_ptr<const Program> program_;
     size_t max_bytes_;
     WhenFull when_full_;
     CountTable table_;

@@ -72,6 +72,16 @@ public:
     // The same for a longer piece, by hash_bytes.
     void add_long(std::string_view piece, uint64_t hash, uint64_t weight);
 
+    // Calls f(piece, key, hash, count) for each: a short one has an empty piece, a long one a key without meaning. They
+    // come nearly as they lie in any other table.
+    template <typename F>
+    void for_each(const F& f) const {
+        for (const Slot& slot : slots_) {
+            if (slot.key.high == 0) continue;
+            f(is_long(slot) ? piece_at(entry_of(slot)) : std::string_view(), slot.key, hash_of(slot), slot.count);
+        }
+    }
+
     void resize(size_t num_slots);
     // Drops the rarest pieces, at least half of all and half of the arena.
     struct Forgotten {

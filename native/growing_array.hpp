@@ -33,9 +33,13 @@ public:
     void reserve(size_t capacity) {
         if (capacity > capacity_) grow(capacity);
     }
+    // The same for an array that will go on growing.
+    void reserve_more(size_t capacity) {
+        if (capacity > capacity_) grow(std::max(capacity, capacity_ + capacity_ / 4));
+    }
     // What is new is undefined.
     void resize(size_t size) {
-        if (size > capacity_) grow(std::max(size, capacity_ + capacity_ / 4));
+        reserve_more(size);
         size_ = size;
     }
     void push(const T& value) {

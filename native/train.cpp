@@ -10,7 +10,7 @@ namespace gristmill::train {
 
 namespace {
 
-constexpr size_t kFewPlaces = 4000;          // below this a round is not worth waking threads for
+constexpr size_t kFewPlaces = 1500;          // below this a round is not worth waking threads for
 constexpr size_t kMostPlaces = 1 << 21;      // of a batch of several merges: bounds what one round notes down
 constexpr size_t kPairsAMerge = 4;           // pairs kept for every merge still to be learned
 constexpr size_t kLeastPairs = 1 << 16;

@@ -80,6 +80,7 @@ private:
     };
 
     void load(const Pieces& pieces, const Alphabet& alphabet);
+    void fill_shard(size_t index, const std::vector<uint32_t>& order, const Pieces& pieces, const Alphabet& alphabet);
     void for_each_shard(bool is_worth_threads, const std::function<void(Shard&)>& work);
 
     void rebuild();

@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint64_t kShardSlots = uint64_t{1} << 31;  // places are 32-bit numbers
 constexpr uint64_t kSmallCount = 1 << 16;
+constexpr size_t kAhead = 16;  // pieces
 
 // Most frequent first: records that merges visit together then lie together. Equal counts keep their order.
 std::vector<uint32_t> order_by_count(const Pieces& pieces) {
@@ -71,32 +72,34 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
 }
 
 void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {
-    std::vector<uint32_t> scratch, order = order_by_count(pieces);
+    std::vector<uint32_t> order = order_by_count(pieces);
     size_t num_ids = lengths_.size(), width = symbol_bytes(num_ids);
     uint64_t num_bytes = pieces.size ? static_cast<uint64_t>(pieces.offsets[pieces.size] - pieces.offsets[0]) : 0;
     uint64_t least = (num_bytes + record_slots(0, width) * pieces.size) / kShardSlots + 1;
     unsigned num_threads = std::max(1u, setup_.num_threads);
     size_t num_shards = (least + num_threads - 1) / num_threads * num_threads;
-    std::vector<size_t> slots(num_shards), long_slots(num_shards);
-    auto for_each = [&](const auto& f) {
-        for (size_t i = 0; i < order.size(); ++i) {
-            uint64_t count = pieces.counts[order[i]];
-            if (count == 0) break;
-            alphabet.for_each_stretch(pieces.begin(order[i]), pieces.length(order[i]), scratch,
-                                      [&](const uint32_t* tokens, size_t size) { f(i % num_shards, tokens, size, count); });
-        }
-    };
-    for_each([&](size_t shard, const uint32_t*, size_t size, uint64_t) {
-        (size > kLongest ? long_slots : slots)[shard] += size > kLongest ? size + 2 : record_slots(size, width);
-    });
-    for (size_t i = 0; i < num_shards; ++i) {
-        shards_.push_back(make_shard(num_ids));
-        shards_[i]->reserve(slots[i], long_slots[i]);
-    }
-    for_each([&](size_t shard, const uint32_t* tokens, size_t size, uint64_t count) {
-        shards_[shard]->add(tokens, size, count);
-    });
+    for (size_t i = 0; i < num_shards; ++i) shards_.push_back(make_shard(num_ids));
     team_ = std::make_unique<Team>(num_threads);
+    team_->run([&](unsigned thread) {
+        for (size_t i = thread; i < num_shards; i += team_->size()) fill_shard(i, order, pieces, alphabet);
+    });
+}
+
+// Every so manieth piece, the most frequent first.
+void Learner::fill_shard(size_t index, const std::vector<uint32_t>& order, const Pieces& pieces, const Alphabet& alphabet) {
+    Shard& shard = *shards_[index];
+    size_t step = shards_.size(), num_slots = 0, width = symbol_bytes(lengths_.size());
+    for (size_t i = index; i < order.size(); i += step) {
+        size_t length = pieces.length(order[i]);
+        if (length > 1 && length <= kLongest) num_slots += record_slots(length, width);
+    }
+    shard.reserve(num_slots);
+    std::vector<uint32_t> scratch;
+    for (size_t i = index; i < order.size() && pieces.counts[order[i]]; i += step) {
+        if (i + kAhead * step < order.size()) __builtin_prefetch(pieces.begin(order[i + kAhead * step]));
+        alphabet.for_each_stretch(pieces.begin(order[i]), pieces.length(order[i]), scratch,
+                                  [&](const uint32_t* tokens, size_t size) { shard.add(tokens, size, pieces.counts[order[i]]); });
+    }
 }
 
 uint64_t memory_needed(uint64_t num_pieces, uint64_t num_symbols, size_t vocab_size, unsigned num_threads) {

@@ -16,7 +16,6 @@ constexpr uint32_t kEdge = UINT32_MAX;  // stands before and after each piece; n
 class LongPieces {
 public:
     size_t size() const { return slots_.size(); }
-    void reserve(size_t size) { slots_.reserve(size); }
 
     void add(const uint32_t* tokens, size_t size, uint64_t count) {
         if (begins_.empty()) append(kEdge);

@@ -4,6 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "train_find.hpp"
 #include "train_long.hpp"
 #include "train_replay.hpp"
 
@@ -80,10 +81,7 @@ class RecordShard final : public Shard {
 public:
     explicit RecordShard(size_t vocab_size) : left_(vocab_size), right_(vocab_size) {}
 
-    void reserve(size_t num_slots, size_t num_long_slots) override {
-        records_.reserve(num_slots);
-        long_.reserve(num_long_slots);
-    }
+    void reserve(size_t num_slots) override { records_.reserve(num_slots + kReadableBeyond); }
     void add(const uint32_t* tokens, size_t size, uint64_t count) override {
         if (records_.size() + long_.size() + size + kHeaderSlots + 2 >= kNowhere) {
             throw std::length_error("a share of the pieces is over 4 billion tokens; use more threads");
@@ -93,6 +91,7 @@ public:
         Header header{is_big ? static_cast<uint32_t>(big_counts_.size()) : static_cast<uint32_t>(count),
                       static_cast<uint16_t>(size), static_cast<uint16_t>(size)};
         size_t at = records_.size();
+        records_.reserve_more(at + kHeaderSlots + size + kReadableBeyond);
         records_.resize(at + kHeaderSlots + size);
         std::memcpy(&records_[at], &header, sizeof header);
         for (size_t i = 0; i < size; ++i) records_[at + kHeaderSlots + i] = static_cast<Symbol>(tokens[i]);
@@ -237,11 +236,27 @@ private:
         Symbol* tokens = &records_[where + kHeaderSlots];
         const auto left = static_cast<Symbol>(rule.left), right = static_cast<Symbol>(rule.right);
         const unsigned length = header.length;
-        auto is_pair = [&](unsigned i) { return i + 1 < length && tokens[i] == left && tokens[i + 1] == right; };
-        unsigned read = 0;
-        while (read + 1 < length && !is_pair(read)) ++read;
-        if (read + 1 >= length) return;  // the pair went in an earlier merge
+        PairPlaces places = find_pairs(tokens, length, left, right);
+        if (places.first + 1 >= length) return;  // the pair went in an earlier merge
         int64_t count = count_of(where, header);
+        if (places.is_only) {
+            unsigned first = places.first;
+            if (first > 0) left_.note(tokens[first - 1], where, count);
+            if (first + 2 < length) right_.note(tokens[first + 2], where, count);
+            tokens[first] = static_cast<Symbol>(rule.token);
+            close_gap(tokens, first + 1, length);
+            --header.length;
+            std::memcpy(&records_[where], &header, sizeof header);
+            return;
+        }
+        merge_many(where, header, rule, places.first, count);
+    }
+
+    void merge_many(uint32_t where, Header header, const Rule& rule, unsigned read, int64_t count) {
+        Symbol* tokens = &records_[where + kHeaderSlots];
+        const auto left = static_cast<Symbol>(rule.left), right = static_cast<Symbol>(rule.right);
+        const unsigned length = header.length;
+        auto is_pair = [&](unsigned i) { return i + 1 < length && tokens[i] == left && tokens[i + 1] == right; };
         unsigned write = read;
         bool is_after_new = false;
         while (read < length) {

@@ -30,8 +30,9 @@ class Shard {
 public:
     virtual ~Shard() = default;
 
+    // Room for pieces that take so many slots; there may be more.
+    virtual void reserve(size_t num_slots) = 0;
     // Pieces come with counts that do not rise, and have at least two tokens.
-    virtual void reserve(size_t num_slots, size_t num_long_slots) = 0;
     virtual void add(const uint32_t* tokens, size_t size, uint64_t count) = 0;
 
     // Every pair with its count; also finds out how long the lists will be.

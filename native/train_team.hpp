@@ -1,6 +1,7 @@
 // Threads that wait between the rounds of a training.
 #pragma once
-#include <barrier>
+#include <atomic>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -9,21 +10,25 @@
 #include <utility>
 #include <vector>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace gristmill::train {
 
 class Team {
 public:
-    explicit Team(unsigned size) : size_(size), gate_(size) {
+    explicit Team(unsigned size) {
         try {
             for (unsigned i = 1; i < size; ++i) threads_.emplace_back([this, i] { serve(i); });
         } catch (const std::system_error&) {
             // No more threads to be had: those there are do the work.
-            for (size_ = 1 + static_cast<unsigned>(threads_.size()); size > size_; --size) gate_.arrive_and_drop();
         }
+        size_ = 1 + static_cast<unsigned>(threads_.size());
     }
     ~Team() {
         is_over_ = true;
-        if (size_ > 1) gate_.arrive_and_wait();
+        begin_round();
     }
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -34,20 +39,37 @@ public:
     void run(const std::function<void(unsigned)>& work) {
         if (size_ == 1) return work(0);
         work_ = &work;
-        gate_.arrive_and_wait();
+        num_busy_ = size_ - 1;
+        begin_round();
         guarded(0);
-        gate_.arrive_and_wait();
+        wait_until([this] { return num_busy_.load(std::memory_order_acquire) == 0; }, num_busy_);
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     }
 
 private:
+    void begin_round() {
+        round_.fetch_add(1, std::memory_order_release);
+        round_.notify_all();
+    }
     void serve(unsigned index) {
-        for (;;) {
-            gate_.arrive_and_wait();
+        for (uint32_t done = 0;; ++done) {
+            wait_until([&] { return round_.load(std::memory_order_acquire) != done; }, round_);
             if (is_over_) return;
             guarded(index);
-            gate_.arrive_and_wait();
+            if (num_busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) num_busy_.notify_one();
         }
+    }
+    // The next round mostly comes sooner than a sleeping thread would wake: it is looked for a while first.
+    template <typename Claim>
+    static void wait_until(const Claim& holds, const std::atomic<uint32_t>& value) {
+        constexpr int kLooks = 5000;  // about 0.1 ms
+        for (int i = 0; i < kLooks; ++i) {
+            if (holds()) return;
+#if defined(__SSE2__)
+            _mm_pause();
+#endif
+        }
+        for (uint32_t seen = value.load(); !holds(); seen = value.load()) value.wait(seen);
     }
     void guarded(unsigned index) {
         try {
@@ -58,8 +80,8 @@ private:
         }
     }
 
-    unsigned size_;
-    std::barrier<> gate_;
+    unsigned size_ = 1;
+    std::atomic<uint32_t> round_ = 0, num_busy_ = 0;
     const std::function<void(unsigned)>* work_ = nullptr;
     bool is_over_ = false;
     std::mutex mutex_;

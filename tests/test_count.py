@@ -14,6 +14,7 @@ from gristmill.batch import pack_texts
 from gristmill.errors import ConfigError, InputError
 from gristmill.spec import Split
 from gristmill.training import inventory as inventory_module
+from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import LEAST_BYTES, PieceCounter
 from gristmill.training.cut import NAMES, Cut, build_cut, cut_of, decode_cut, encode_cut
 from gristmill.training.figures import measure_growth, script_shares, top_pieces
@@ -193,6 +194,40 @@ def test_threads_count_apart_and_merge_to_the_same_file(tmp_path):
         thread.join()
     merge_inventories([path / "all.pieces" for path in paths], tmp_path / "merged")
     assert (tmp_path / "merged").read_bytes() == count(texts, cut, tmp_path / "one").read_bytes()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("max_bytes", [LEAST_BYTES, 1 << 26])
+def test_a_team_of_threads_writes_the_file_that_one_counter_writes(num_threads, max_bytes, tmp_path):
+    texts = [*ADVERSARIAL, *many_texts(300, seed=8)]
+    team = CounterTeam(
+        PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=max_bytes), num_threads=num_threads
+    )
+    for start in range(0, len(texts), 37):
+        team.add(*pack_texts(texts[start : start + 37], errors="strict"), weight=3)
+    summary = team.finish(tmp_path / "team.pieces")
+    assert [path.name for path in tmp_path.iterdir()] == ["team.pieces"]  # no run is left
+    one = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=1 << 26)
+    add(one, texts, weight=3)
+    assert one.finish(tmp_path / "one.pieces") == summary
+    assert (tmp_path / "team.pieces").read_bytes() == (tmp_path / "one.pieces").read_bytes()
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_what_a_thread_of_a_team_refuses_reaches_the_caller(num_threads, tmp_path):
+    team = CounterTeam(PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=1 << 26), num_threads=num_threads)
+    bad = np.frombuffer(b"ab\xff", np.uint8), np.array([0, 3], np.int64)
+
+    def count_bad() -> None:
+        for _ in range(100):
+            team.add(*bad, weight=1)
+        team.finish(tmp_path / "never")
+
+    with pytest.raises(InputError, match="document 0 is not UTF-8"):
+        count_bad()
+    team.abandon()
+    assert threading.active_count() == 1
+    assert not any(tmp_path.iterdir())
 
 
 def test_merging_does_not_depend_on_order_or_grouping(tmp_path, monkeypatch):

@@ -24,7 +24,8 @@ def make_config(corpus, **options):
 
 def run_count(corpus, folder, *, force=False, **options):
     with locked(folder):
-        return count(make_config(corpus, **options), folder, force=force, on_progress=None, processes=())
+        config = make_config(corpus, **options)
+        return count(config, folder, force=force, on_progress=None, processes=()).counted
 
 
 def count_plainly(documents, folder, *, weight=1):
@@ -58,6 +59,8 @@ def test_every_piece_is_counted(corpus, tmp_path):
     [
         {"run__backend": "local", "run__workers": 2},
         {"run__backend": "local", "run__workers": 5, "run__preset": "extreme"},
+        {"run__workers": 2, "run__block_bytes": 3_000},
+        {"run__workers": 5, "run__block_bytes": 900},
         {"run__block_bytes": 900},
         {"read__unit_bytes": 5_000},
     ],

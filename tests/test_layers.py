@@ -11,10 +11,11 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 LAYERS = (
     {"errors"},
     {"config", "files", "records", "sample", "spec", "stopwatch", "unicode_data", "_native"},
-    {"drafts", "job", "layout", "ledger"},
+    {"drafts", "job", "layout", "ledger", "limits"},
     {"pattern"},
     {"engines"},
     {"batch", "special_text"},
+    {"text_sample"},
     {"load"},
     {"engine_cache"},
     {"engine_choice"},

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from gristmill import load_tokenizer
-from gristmill.errors import ConfigError, RunError
+from gristmill.errors import GristmillError, RunError
 from gristmill.job import make_training
-from gristmill.run import train as training
+from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
 from gristmill.sample import made_documents, sample_documents
@@ -107,7 +107,7 @@ def test_counts_serve_other_sizes(corpus, tmp_path):
 
 def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
     train(make_config(corpus[0], tmp_path / "whole.json"))
-    monkeypatch.setattr(training, "CHECKPOINT_EVERY_S", 0.0)
+    monkeypatch.setattr(learning, "CHECKPOINT_EVERY_S", 0.0)
     monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
 
     def stop(num_tokens, _wanted):
@@ -136,9 +136,20 @@ def test_extending_keeps_every_id_and_goes_on(corpus, tmp_path):
     assert large_merges == model_of(tmp_path / "direct.json")[1]
 
 
-def test_a_vocabulary_without_room_for_its_alphabet_is_refused(corpus, tmp_path):
-    with pytest.raises(ConfigError, match="257"):
-        train(make_config(corpus[0], tmp_path / "t.json", learn__vocab_size=200))
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"learn__vocab_size": 200}, "already 257 tokens"),
+        ({"learn__vocab_size": 200, "count__pattern": "metaspace"}, "already 257 tokens"),
+        ({"count__pattern": "("}, "unmatched"),
+        ({"learn__extend": "nowhere.json"}, "cannot be read"),
+    ],
+)
+def test_what_could_only_fail_is_refused_before_anything_is_counted(corpus, tmp_path, options, why):
+    config = make_config(corpus[0], tmp_path / "t.json", **options)
+    with pytest.raises(GristmillError, match=why):
+        train(config)
+    assert not any(tmp_path.iterdir())
 
 
 def test_too_little_memory_is_refused_before_learning(corpus, tmp_path):

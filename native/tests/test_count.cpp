@@ -130,7 +130,7 @@ void test_inventories_come_back_and_merge() {
 // A program without splits: every document is a piece.
 void test_spills_lose_nothing() {
     std::mt19937 random(4);
-    PieceCounter counter(Program{}, PieceCounter::kLeastBytes, WhenFull::spill);
+    PieceCounter counter(std::make_shared<const Program>(), PieceCounter::kLeastBytes, WhenFull::spill);
     Counts expected, found;
     size_t num_spills = 0;
     auto spill = [&] {
@@ -153,6 +153,34 @@ void test_spills_lose_nothing() {
     require(num_spills > 5 && found == expected, "spills lose nothing");
 }
 
+void test_a_counter_takes_over_what_others_counted() {
+    std::mt19937 random(5);
+    PieceCounter first(std::make_shared<const Program>(), PieceCounter::kLeastBytes, WhenFull::spill);
+    std::vector<PieceCounter> others;
+    for (int i = 0; i < 3; ++i) others.push_back(first.twin());
+    Counts expected, found;
+    auto spill_of = [&](PieceCounter& counter) {
+        return [&] {
+            std::vector<uint8_t> file;
+            counter.spill("about", [&](const uint8_t* bytes, size_t size) { file.insert(file.end(), bytes, bytes + size); });
+            for (const auto& [piece, count] : counts_in(file)) found[piece] += count;
+        };
+    };
+    for (size_t i = 0; i < 40000; ++i) {
+        std::string piece(1 + random() % 24, 0);
+        for (char& c : piece) c = "abc"[random() % 3];
+        expected[piece] += 2;
+        PieceCounter& counter = i % 4 == 3 ? first : others[i % 4];
+        counter.add(piece, 2, spill_of(counter));
+    }
+    for (PieceCounter& other : others) {
+        first.absorb(other, spill_of(first));
+        require(other.num_pieces() == 0 && other.total_count() == 0, "a counter that was taken over is empty");
+    }
+    spill_of(first)();
+    require(found == expected, "taking over loses nothing");
+}
+
 }  // namespace
 
 int main() {
@@ -160,6 +188,7 @@ int main() {
     test_forgetting_drops_the_rarest_and_keeps_the_rest();
     test_inventories_come_back_and_merge();
     test_spills_lose_nothing();
+    test_a_counter_takes_over_what_others_counted();
     if (num_failures == 0) std::puts("ok");
     return num_failures != 0;
 }

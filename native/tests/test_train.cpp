@@ -1,5 +1,6 @@
 // Learned merges against a recount of all pairs before every merge, with threads, floors, long pieces and known merges.
 #include "train.hpp"
+#include "train_find.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -159,9 +160,34 @@ void check_large() {
     check(is_equal(learn(inventory, alphabet, wide), by_bytes), "threads do not matter to ties by bytes");
 }
 
+template <typename Symbol>
+void check_finding() {
+    for (int round = 0; round < 20000; ++round) {
+        unsigned size = static_cast<unsigned>(2 + below(40));
+        std::vector<Symbol> tokens(size + kReadableBeyond);
+        for (Symbol& token : tokens) token = static_cast<Symbol>(below(3) + (round % 2 ? 65533 : 0));
+        Symbol left = tokens[below(size)], right = tokens[below(size)];
+        PairPlaces fast = find_pairs(tokens.data(), size, left, right);
+        PairPlaces slow = find_pairs_plainly(tokens.data(), size, left, right);
+        check(fast.first == slow.first, "a pair is found where it first stands");
+        if (fast.is_only) {
+            PairPlaces next = find_pairs_plainly(tokens.data() + fast.first + 1, size - fast.first - 1, left, right);
+            check(next.first == size - fast.first - 1, "a pair that is said to be the only one is");
+        }
+        std::vector<Symbol> moved = tokens, expected = tokens;
+        unsigned at = static_cast<unsigned>(1 + below(size - 1));
+        close_gap(moved.data(), at, size);
+        close_gap_plainly(expected.data(), at, size);
+        expected[size - 1] = moved[size - 1];  // no token stands there any more
+        check(moved == expected, "a gap is closed and nothing else is changed");
+    }
+}
+
 }  // namespace
 
 int main() {
+    check_finding<uint16_t>();
+    check_finding<uint32_t>();
     for (int i = 0; i < 60; ++i) check_random();
     check_large();
     return num_failures != 0;

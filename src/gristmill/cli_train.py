@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from gristmill.cli_run import RUN_OPTIONS, TEXT_FIELD, gather_options, render_options, show_interrupted
+from gristmill.cli_run import (
+    RUN_OPTIONS,
+    TEXT_FIELD,
+    gather_options,
+    render_options,
+    show_interrupted,
+    show_warnings,
+)
 from gristmill.config import InputFormat, TrainConfig
 from gristmill.job import TRAINING_SECTIONS, make_training
 
@@ -20,7 +27,14 @@ if TYPE_CHECKING:
 
 OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--vocab-size": ("learn", "vocab_size", {"type": int, "metavar": "N", "help": "tokens in all"}),
-    "--output": ("learn", "output", {"metavar": "FILE", "help": "the tokenizer.json"}),
+    "--output": (
+        "learn",
+        "output",
+        {
+            "metavar": "FILE",
+            "help": "the tokenizer.json; FOLDER/ also gets what transformers asks for, such as the EOS token",
+        },
+    ),
     "--pattern": ("count", "pattern", {"help": "gpt2, gpt4, o200k, llama3, qwen2, none, or a regex"}),
     "--special-tokens": (
         "learn",
@@ -33,6 +47,11 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--tie-break": ("learn", "tie_break", {"choices": ("tokenizers", "bytes")}),
     "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N"}),
     "--sample": ("count", "sample", {"type": float, "metavar": "SHARE", "help": "of the documents"}),
+    "--held-out": (
+        "count",
+        "held_out",
+        {"type": float, "metavar": "SHARE", "help": "of the documents, not counted: the report is of them"},
+    ),
     "--from-counts": ("learn", "from_counts", {"metavar": "FILE,...", "help": "inventories counted before"}),
     "--extend": ("learn", "extend", {"metavar": "FILE", "help": "a tokenizer.json to go on from"}),
     "--counts": ("count", "folder", {"metavar": "FOLDER", "help": "run folder (default: OUTPUT.run)"}),
@@ -55,6 +74,9 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     for flag, (_section, _key, how) in OPTIONS.items():
         names = [flag, "-o"] if flag == "--output" else [flag]
         parser.add_argument(*names, default=None, dest=flag, **how)
+    parser.add_argument(
+        "--plot", metavar="FILE", help="draw merge counts and compression (.png, .svg or .pdf)"
+    )
     parser.add_argument("--force", action="store_true", help="count again")
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -68,15 +90,26 @@ def run_train_command(arguments: argparse.Namespace) -> int:
 
     values, overrides = gather_options(arguments, OPTIONS, TRAINING_SECTIONS, LISTS)
     job = make_training(values, overrides)
+    if arguments.plot is not None:
+        from gristmill.bench_report import check_plot_path
+
+        check_plot_path(Path(arguments.plot))
     processes = [] if job.learn.from_counts else start_early(job)
     try:
         result = _train(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
-        show_interrupted(Path(job.count.folder or f"{job.learn.output}.run"))
+        from gristmill.training.output import Output
+
+        show_interrupted(Path(job.count.folder or Output.of(job.learn.output).run_folder))
         raise
     finally:
         for process in processes:
             process.end()
+    if arguments.plot is not None:
+        from gristmill.report.training_plot import write_training_plot
+
+        write_training_plot(result, Path(arguments.plot))
+    show_warnings(result.warnings)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
     elif not arguments.quiet:

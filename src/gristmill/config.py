@@ -220,7 +220,10 @@ class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sample: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
     """Count about this share of the documents, chosen by `seed`."""
     seed: int = 0
-    """Of `sample`: another one chooses other documents."""
+    """Of `sample`, `held_out` and the report's sample: another one chooses other documents."""
+    held_out: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    """Leave about this share of the documents out of the counts, chosen by `seed`: the report's sample is
+    then drawn from them alone."""
     weights: dict[str, WholeNumber] = {}
     """Documents of files that match a pattern, such as */code/*, count so many times; the first match
     decides, and 0 leaves them out."""
@@ -235,7 +238,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What tokenizer is made of the counts."""
 
     output: str = ""
-    """The tokenizer.json."""
+    """The tokenizer.json; a name that ends in / is a folder, which also says what special tokens are for."""
     vocab_size: Count | None = None
     """Special tokens and the alphabet included."""
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
@@ -253,7 +256,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     from_counts: tuple[str, ...] = ()
     """Inventories that were counted before; nothing is read then."""
     extend: str | None = None
-    """A tokenizer.json whose merges and ids are kept, and continued."""
+    """A tokenizer.json, or a folder with one, whose merges and ids are kept, and continued."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,19 +18,27 @@ from gristmill.config import CountConfig
 from gristmill.engines import Bytes, Offsets
 from gristmill.files import write_whole
 from gristmill.ledger import check_balance
-from gristmill.pipeline import Block, Limit, OnBlock
+from gristmill.limits import Block, Limit, OnBlock
 from gristmill.plan import CountPlan, Unit
 from gristmill.read import Blocks, Slice
 from gristmill.read.documents import keep_documents
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Sidecars
 from gristmill.stopwatch import Stopwatch
+from gristmill.text_sample import SampleWriter
+from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import cut_of
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
 COPY_BYTES = 1 << 20
+SAMPLE_BYTES = 2 << 20
+"""Of documents that are kept for the report, about."""
+REPORT_SEED = 0x5EED
+"""So that the report's sample is not the first part of `count.sample`."""
+MIN_THREAD_BYTES = 16 << 20
+"""Of pieces that a thread counts: with less, it would spill more than it counts."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,7 @@ class CountJob:
     folder: Path
     blocks: Blocks
     counter_bytes: int
+    num_threads: int = 1
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
         """The same job in smaller blocks, where a size is given."""
@@ -54,22 +63,36 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
     name = job.plan.unit_name(unit.index)
     spills = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=job.folder / FOLDER))
     sidecars = Sidecars(job.folder, name)
+    counter = make_counter(job, spills)
     try:
-        work = _UnitCount(job, unit, sidecars, spills, limit)
+        work = _UnitCount(job, unit, sidecars, counter, limit)
         work.read(on_block)
         return work.commit()
     except BaseException:
+        counter.abandon()
         sidecars.abandon()
         raise
     finally:
         shutil.rmtree(spills, ignore_errors=True)
 
 
+def make_counter(job: CountJob, folder: Path) -> CounterTeam:
+    """What counts the pieces of a unit, with as many threads as have memory to work in."""
+    config = job.plan.config.count
+    # What is forgotten depends on who counted what: one thread alone always forgets the same.
+    most = 1 if config.when_full == "forget" else job.counter_bytes // MIN_THREAD_BYTES
+    num_threads = max(1, min(job.num_threads, most))
+    cut = cut_of(config.pattern, form=config.form)
+    max_bytes = job.counter_bytes // num_threads
+    counter = PieceCounter(cut, folder, max_bytes=max_bytes, when_full=config.when_full)
+    return CounterTeam(counter, num_threads=num_threads)
+
+
 class _UnitCount:
     """The counter of a unit, and the figures of its record."""
 
     def __init__(
-        self, job: CountJob, unit: Unit, sidecars: Sidecars, spills: Path, limit: Limit
+        self, job: CountJob, unit: Unit, sidecars: Sidecars, counter: CounterTeam, limit: Limit
     ) -> None:
         config = job.plan.config
         self._job = job
@@ -77,12 +100,11 @@ class _UnitCount:
         self._sidecars = sidecars
         self._documents_left = limit.rows
         self._input = UnitInput(job.plan.files, config.read, job.blocks, sidecars)
-        cut = cut_of(config.count.pattern, form=config.count.form)
-        self._counter = PieceCounter(
-            cut, spills, max_bytes=job.counter_bytes, when_full=config.count.when_full
-        )
+        self._counter = counter
         self._watch = Stopwatch()
+        self._sample = SampleWriter()
         self._num_documents = self._num_bytes = self._num_left_out = self._num_limited = 0
+        self._num_held_out = 0
 
     def read(self, on_block: OnBlock) -> None:
         """Count every document that the job takes."""
@@ -105,6 +127,7 @@ class _UnitCount:
         path = self._job.folder / f"{stem}.{SUFFIX}"
         with self._watch("write"):
             self._counter.finish(path)
+            self._sidecars.add_sample(self._sample.arrays())
             sidecars = (*self._sidecars.finish(), describe(path, f"{stem}.{SUFFIX}"))
             self._sidecars.commit()
         record = UnitRecord(
@@ -120,22 +143,31 @@ class _UnitCount:
         return record
 
     def _take(self, documents: DocumentBatch, part: Slice) -> tuple[Bytes, Offsets]:
-        """The documents that are sampled, as many as the limit leaves."""
-        text, offsets = documents.text, documents.offsets
+        """The documents to count: those that are sampled and not held out, as many as the limit leaves."""
         config = self._job.plan.config.count
-        if config.sample < 1:
-            text, offsets = keep_documents(text, offsets, is_sampled(documents, part, config))
-            self._num_left_out += len(documents) - (len(offsets) - 1)
+        seed = config.seed + REPORT_SEED
+        drawn = is_chosen(documents, part, share=sample_share(self._job.plan), seed=seed)
+        taken = is_chosen(documents, part, share=config.sample, seed=config.seed)
+        self._num_left_out += len(documents) - count_true(taken)
+        if config.held_out:
+            held_out = taken & is_chosen(documents, part, share=config.held_out, seed=seed)
+            self._num_held_out += count_true(held_out)
+            self._sample.add(documents, drawn & held_out, file=part.file)
+            taken &= ~held_out
         if self._documents_left is not None:
-            allowed = min(len(offsets) - 1, self._documents_left)
-            self._documents_left -= allowed
-            self._num_limited += len(offsets) - 1 - allowed
-            offsets = offsets[: allowed + 1]
-        return text, offsets
+            self._num_limited += max(count_true(taken) - self._documents_left, 0)
+            taken &= np.cumsum(taken) <= self._documents_left
+            self._documents_left -= count_true(taken)
+        if not config.held_out:
+            self._sample.add(documents, drawn & taken, file=part.file)
+        if taken.all():
+            return documents.text, documents.offsets
+        return keep_documents(documents.text, documents.offsets, taken)
 
     def _ledger(self) -> Ledger:
         dropped = self._input.documents_dropped.copy()
         dropped["not sampled"] = self._num_left_out
+        dropped["held out"] = self._num_held_out
         dropped["limit"] = self._num_limited
         return Ledger(
             documents_read=self._input.documents_read,
@@ -148,6 +180,17 @@ class _UnitCount:
         )
 
 
+def count_true(flags: NDArray[np.bool_]) -> int:
+    """How many are set."""
+    return int(np.count_nonzero(flags))
+
+
+def sample_share(plan: CountPlan) -> float:
+    """Of the documents, for the report: enough to tell, few enough to keep."""
+    share = min(1.0, SAMPLE_BYTES / max(plan.num_bytes, 1))
+    return min(share, plan.config.count.held_out) if plan.config.count.held_out else share
+
+
 def weight_of(path: str, config: CountConfig) -> int:
     """How many times the documents of a file count."""
     for pattern, weight in config.weights.items():
@@ -157,16 +200,20 @@ def weight_of(path: str, config: CountConfig) -> int:
     return 1
 
 
-def is_sampled(documents: DocumentBatch, part: Slice, config: CountConfig) -> NDArray[np.bool_]:
-    """Which documents are taken: decided by where each stands, so that nothing else can change it."""
+def is_chosen(documents: DocumentBatch, part: Slice, *, share: float, seed: int) -> NDArray[np.bool_]:
+    """About this share of the documents: decided by where each stands, so that nothing else can change it.
+
+    With the same seed, a larger share chooses all that a smaller one does."""
+    if share >= 1:
+        return np.ones(len(documents), np.bool_)
     place = np.where(documents.positions >= 0, documents.positions, (part.start << 32) + documents.records)
-    salt = ((part.file << 48) ^ (config.seed * 0x9E3779B97F4A7C15)) % 2**64
+    salt = ((part.file << 48) ^ (seed * 0x9E3779B97F4A7C15)) % 2**64
     mixed = place.astype(np.uint64) + np.uint64(salt)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
-    sampled: NDArray[np.bool_] = mixed < np.uint64(min(int(config.sample * 2**64), 2**64 - 1))
-    return sampled
+    chosen: NDArray[np.bool_] = mixed < np.uint64(int(share * 2**64))
+    return chosen
 
 
 def describe(path: Path, name: str) -> FileRecord:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,6 +14,7 @@ from gristmill.config import TokenizeConfig
 from gristmill.encode import encode_documents
 from gristmill.files import write_whole
 from gristmill.ledger import check_balance
+from gristmill.limits import Block, Limit, OnBlock
 from gristmill.pack import Packer, make_packer
 from gristmill.pack.rows import Rows, Segments, take_rows
 from gristmill.pack.windows import split_segments
@@ -52,25 +51,6 @@ class Job:
 
 MAX_ROWS_BYTES = 16 << 20
 """Of rows made at a time."""
-
-
-class Limit(NamedTuple):
-    """What may still be written; None is no limit."""
-
-    rows: int | None = None
-    tokens: int | None = None
-
-
-class Block(NamedTuple):
-    """What was done since the last report, for whoever watches."""
-
-    num_bytes: int
-    num_documents: int
-    num_bad: int
-    num_tokens: int
-
-
-OnBlock = Callable[[Block], None]
 
 
 def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitOutput:

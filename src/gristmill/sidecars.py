@@ -16,6 +16,7 @@ from gristmill.drafts import Draft
 from gristmill.engines import Offsets
 from gristmill.pack.rows import Rows, Segments
 from gristmill.records import FileRecord
+from gristmill.text_sample import TextSample, write_sample
 
 FOLDER = "units"
 DOCUMENT = np.dtype(
@@ -105,6 +106,11 @@ class Sidecars:
         """Put aside what is packed at the end of the run."""
         if len(tail.documents):
             write_segments(self._file("tail"), tail)
+
+    def add_sample(self, sample: TextSample) -> None:
+        """Keep documents that a trained tokenizer is measured on."""
+        if len(sample.files):
+            write_sample(self._file("sample"), sample)
 
     def finish(self) -> tuple[FileRecord, ...]:
         """All of it safe on disk, not yet under its names."""

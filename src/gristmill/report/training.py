@@ -5,9 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from gristmill.report.words import duration, of_bytes, of_count
+from gristmill.run.folder import REPORT
 from gristmill.run.train import TrainResult
 from gristmill.training.figures import ScriptShare, measure_growth, script_shares, top_pieces
+from gristmill.training.fit import Fit, Share
 from gristmill.training.inventory import Inventory, Summary
+
+MAX_SHOWN = 40
+"""Characters of a token."""
+MAX_SHARES = 6
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,10 +76,36 @@ def render_training(result: TrainResult) -> str:
     facts["pieces"] = f"{result.num_pieces:,} distinct"
     if result.left_out is not None:
         left_out = result.left_out
-        facts["left out"] = f"{left_out.num_dropped:,} rare pieces, there {left_out.dropped_count:,} times"
+        scripts = ", ".join(f"{name} {of_bytes(n)}" for name, n in list(result.left_out_bytes.items())[:5])
+        facts["left out"] = (
+            f"{left_out.num_dropped:,} rare pieces, there {left_out.dropped_count:,} times: {scripts}"
+        )
     facts["tokens"] = f"{result.vocab_size:,}, {result.num_merges:,} of them merges"
+    if result.longest_tokens:
+        facts["longest"] = ", ".join(f"{token[:MAX_SHOWN]!r}" for token in result.longest_tokens[:3])
+    if result.fit is not None:
+        facts |= _render_fit(result.fit)
     facts["time"] = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in result.stage_s.items())
-    facts["memory"] = f"{of_bytes(result.peak_memory_bytes)} at most, in the process that learns"
+    facts["memory"] = ", ".join(f"{stage} {of_bytes(n)}" for stage, n in result.stage_peak_bytes.items())
     facts["counts"] = f"{result.folder} (train again from them: --from-counts)"
+    facts["report"] = f"{result.folder}/{REPORT}"
     facts["output"] = result.output
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
+
+
+def _render_fit(fit: Fit) -> dict[str, str]:
+    what = "held out" if fit.is_held_out else "also counted: --held-out leaves some out"
+    shown = {
+        "sample": f"{fit.num_documents:,} documents, {of_bytes(fit.text.num_bytes)} ({what})",
+        "fit": f"{fit.text.bytes_per_token:.2f} bytes a token; {_render_shares(fit.scripts)}",
+        "unused": f"{fit.unused_share:.1%} of the tokens ({fit.num_unused:,}) in this sample",
+    }
+    if len(fit.sources) > 1:
+        shown["sources"] = _render_shares(fit.sources)
+    return shown
+
+
+def _render_shares(shares: dict[str, Share]) -> str:
+    shown = list(shares.items())[:MAX_SHARES]
+    more = f" and {len(shares) - MAX_SHARES} more" if len(shares) > MAX_SHARES else ""
+    return ", ".join(f"{name} {share.bytes_per_token:.2f}" for name, share in shown) + more

@@ -8,8 +8,7 @@ from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, To
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks
-from gristmill.run.process import WORKER_BYTES, choose_backend, is_small, memory_of
-from gristmill.run.resources import num_cores
+from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, memory_of
 
 RUN_BYTES = 80 << 20
 """Held by the process that runs the workers."""
@@ -46,7 +45,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     backend = choose_backend(config)
     memory = memory_of(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
-    share = _share(backend, memory, num_workers, worker_bytes)
+    share = _share(config, backend, memory, num_workers, worker_bytes)
     block_bytes = _block_bytes(run, share - _table_bytes(config))
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
@@ -65,11 +64,13 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     )
 
 
-def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
+def _share(config: RunJob, backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
     """What a worker may hold beside the tokenizer, which threads have in common."""
     if backend == "local":
         return (memory - RUN_BYTES) // num_workers - worker_bytes
-    return (memory - worker_bytes) // num_workers
+    # Threads that count are at one unit together, those that tokenize have one each.
+    num_units = num_workers if isinstance(config, TokenizeConfig) else 1
+    return (memory - RUN_BYTES - worker_bytes) // num_units
 
 
 def _table_bytes(config: RunJob) -> int:
@@ -85,7 +86,7 @@ def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: in
         needed = (RUN_BYTES + least) // 10**6 + 1
         given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
         raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB")
-    wanted = config.run.workers or (num_cores() if backend == "local" or is_small(config) else 1)
+    wanted = config.run.workers or default_workers(config)
     if backend == "inline":  # one tokenizer for all
         fitting = (memory - RUN_BYTES - worker_bytes) // (least - worker_bytes)
     return min(wanted, fitting)

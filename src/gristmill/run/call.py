@@ -10,9 +10,10 @@ from gristmill.config import TokenizeConfig, TrainConfig
 from gristmill.job import as_job, as_training
 from gristmill.run import tokenize as run
 from gristmill.run import train as training
+from gristmill.run.learn import OnLearning
 from gristmill.run.progress import OnProgress
 from gristmill.run.tokenize import RunResult
-from gristmill.run.train import OnLearning, TrainResult
+from gristmill.run.train import TrainResult
 
 
 def tokenize(

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from gristmill.config import TrainConfig
 from gristmill.count_pipeline import SUFFIX, describe
+from gristmill.drafts import Draft, sync_folder
 from gristmill.errors import RunError
 from gristmill.ledger import add_up, check_balance
-from gristmill.plan import CountPlan, plan_units
+from gristmill.plan import CountPlan, cut_units
+from gristmill.read import find_inputs
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.run.folder import COUNTED, EVENTS, INVENTORY, prepare_folder, read_records, write_json
 from gristmill.run.inline import InlineBackend
@@ -23,13 +25,14 @@ from gristmill.run.progress import OnProgress, Progress
 from gristmill.run.quarantine import first_fault, merge_quarantine
 from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
+from gristmill.run.warn import input_warnings
 from gristmill.run.work import Work, check_bad_fraction
-from gristmill.sidecars import FOLDER
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
 NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
-UNIT_BYTES = 16 << 20
-"""Of a unit, at least: an inventory of little text has nearly as many pieces as one of much."""
+UNIT_BYTES = 128 << 20
+"""Of a unit, at least: counting it takes half a second, and an inventory of little text has nearly as many
+pieces as one of much."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +43,16 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
     inventory: FileRecord
 
 
+class CountOutcome(NamedTuple):
+    """What a count has found, and how it went this time."""
+
+    counted: Counted
+    peak_memory_bytes: int | None
+    """Of all processes; None where it had been finished before."""
+    warnings: tuple[str, ...]
+    """What changed nothing, but may not be what was meant."""
+
+
 def count(
     config: TrainConfig,
     folder: Path,
@@ -47,12 +60,15 @@ def count(
     force: bool,
     on_progress: OnProgress | None,
     processes: Sequence[WorkerProcess],
-) -> Counted:
+) -> CountOutcome:
     """Count the pieces of the job's inputs, or answer from what was counted before."""
     backends: dict[str, Any] = {"inline": InlineBackend, "local": LocalBackend}
     backend = backends[choose_backend(config)](config, processes)
     try:
-        files, units = plan_units(config.read, least_bytes=UNIT_BYTES)
+        listing = find_inputs(config.read)
+        files = tuple(listing.files)
+        units = cut_units(config.read, files, least_bytes=UNIT_BYTES)
+        warnings = tuple(input_warnings(config.read, listing))
         backend.facts()
         plan = CountPlan(
             version=1,
@@ -65,9 +81,9 @@ def count(
         plan = plan_or_resume(folder, plan, force=force)
         prepare_folder(folder, ())
         if (folder / COUNTED).exists():
-            return read_counted(folder)
-        records = _count_units(plan, folder, backend, on_progress)
-        return _finish(plan, folder, records)
+            return CountOutcome(read_counted(folder), None, warnings)
+        records, peak = _count_units(plan, folder, backend, on_progress)
+        return CountOutcome(_finish(plan, folder, records), peak, warnings)
     finally:
         backend.close()
 
@@ -82,7 +98,7 @@ def read_counted(folder: Path) -> Counted:
 
 def _count_units(
     plan: CountPlan, folder: Path, backend: Any, on_progress: OnProgress | None
-) -> dict[int, UnitRecord]:
+) -> tuple[dict[int, UnitRecord], int]:
     records = read_records(folder, plan)
     pending = [unit.index for unit in plan.units if unit.index not in records]
     backend.prepare(folder, num_tasks=len(pending))
@@ -94,11 +110,11 @@ def _count_units(
         )
         work = Work(plan, limits, backend, progress, records)
         work.do_units(pending)
-        progress.note("failed" if work.failed else "counted", failed=len(work.failed))
+        last = progress.note("failed" if work.failed else "counted", failed=len(work.failed))
     if work.failed:
         unit, why = next(iter(sorted(work.failed.items())))
         raise RunError(f"{len(work.failed)} units could not be counted, such as unit {unit}: {why}")
-    return work.records
+    return work.records, last.peak_memory_bytes
 
 
 def _finish(plan: CountPlan, folder: Path, records: dict[int, UnitRecord]) -> Counted:
@@ -109,17 +125,26 @@ def _finish(plan: CountPlan, folder: Path, records: dict[int, UnitRecord]) -> Co
     ledger = add_up(record.ledger for record in ordered)
     check_balance(ledger, what="the count")
     merge_quarantine(folder, plan, ordered)
-    parts = [folder / FOLDER / f"{plan.unit_name(record.unit)}.{SUFFIX}" for record in ordered]
-    merge_inventories(parts, folder / INVENTORY)
-    counted = Counted(
-        ledger=ledger,
-        summary=Inventory(folder / INVENTORY).summary,
-        inventory=describe(folder / INVENTORY, INVENTORY),
-    )
+    parts = [file for record in ordered for file in record.sidecars if file.path.endswith(f".{SUFFIX}")]
+    inventory = _merge_parts(parts, folder)
+    summary = Inventory(folder / INVENTORY).summary
+    counted = Counted(ledger=ledger, summary=summary, inventory=inventory)
     write_json(folder / COUNTED, counted)
     for part in parts:
-        part.unlink(missing_ok=True)
+        (folder / part.path).unlink(missing_ok=True)
     return counted
+
+
+def _merge_parts(parts: list[FileRecord], folder: Path) -> FileRecord:
+    """The inventory of all parts; of a single one it is the same file."""
+    path = folder / INVENTORY
+    if len(parts) != 1:
+        merge_inventories([folder / part.path for part in parts], path)
+        return describe(path, INVENTORY)
+    draft = Draft.of_file(folder / parts[0].path, parts[0], path, [])
+    draft.commit()
+    sync_folder(folder)
+    return draft.record(folder)
 
 
 def _identity(config: TrainConfig, files: list[tuple[str, int, str]]) -> dict[str, Any]:

@@ -29,8 +29,9 @@ PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE = (
 )
 LOCK = ".lock"
 INVENTORY, COUNTED, CHECKPOINT = "inventory.pieces", "counts.json", "merges.npy"
+REPORT = "report.json"
 """Of a training."""
-OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, INVENTORY, COUNTED, CHECKPOINT)
+OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, INVENTORY, COUNTED, CHECKPOINT, REPORT)
 OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
 """How every plan begins, whatever became of the rest of it."""
 PLAN_HEAD_BYTES = 100

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
-from gristmill.pipeline import Block, Job
+from gristmill.limits import Block
 from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
@@ -24,6 +24,7 @@ from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_j
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
+    from gristmill.pipeline import Job
 
 LOOK_EVERY_S = 0.1
 
@@ -46,8 +47,8 @@ class InlineBackend:
 
     def prepare(self, folder: Path, *, num_tasks: int) -> None:
         """The plan is in the folder."""
-        # Other engines would hold one another up, or use all cores for one unit by themselves.
-        is_parallel = self._facts is None or self._facts.engine == "native"
+        # Other engines would hold one another up, or use all cores for one unit, as counting does.
+        is_parallel = self._facts is not None and self._facts.engine == "native"
         num_workers = self.budget.num_workers
         self._num_unit_threads = max(1, min(num_workers, num_tasks)) if is_parallel else 1
         prepare = Prepare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gristmill.config import TokenizerConfig
-from gristmill.pipeline import Block, Limit
+from gristmill.limits import Block, Limit
 from gristmill.read import Blocks
 from gristmill.records import UnitRecord
 from gristmill.run.settle import TokenizerFacts

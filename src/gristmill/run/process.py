@@ -30,6 +30,8 @@ PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker imp
 that a corpus holds."""
 
 
+MOST_THREADS = 4
+"""That count: more would wait for the thread that reads."""
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
 """Every worker has a core of its own."""
 FRUGAL = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 20)}
@@ -91,11 +93,20 @@ def choose_backend(config: RunJob) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
     is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
-    # Counting is over before a single worker would have started.
-    is_light = isinstance(config, TrainConfig) and config.run.workers == 1
+    # One process reads as fast as a few threads count, and they need no start and no merging of files.
+    is_light = isinstance(config, TrainConfig) and (config.run.workers or num_cores()) <= MOST_THREADS
     is_inline = config.run.preset == "streaming" or is_here_only or is_light or is_small(config)
     default: Backend = "inline" if is_inline else "local"
     return config.run.backend or default
+
+
+def default_workers(config: RunJob) -> int:
+    """Processes or threads of a job that does not say how many: all cores, unless it is to be one process."""
+    if choose_backend(config) == "local":
+        return num_cores()
+    is_own_choice = config.run.backend is None and config.run.preset != "streaming"
+    most = num_cores() if isinstance(config, TokenizeConfig) else MOST_THREADS
+    return min(num_cores(), most) if is_own_choice else 1
 
 
 def is_small(config: RunJob) -> bool:

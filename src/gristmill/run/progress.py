@@ -11,7 +11,7 @@ import msgspec
 
 from gristmill.drafts import reported
 from gristmill.ledger import add_up
-from gristmill.pipeline import Block
+from gristmill.limits import Block
 from gristmill.plan import UnitPlan
 from gristmill.records import Ledger, UnitRecord
 from gristmill.run.folder import open_own

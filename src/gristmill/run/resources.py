@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 PAGE_BYTES = resource.getpagesize()
@@ -37,8 +38,14 @@ def resident_bytes(pid: int | None = None) -> int:
         return 0
 
 
+def forget_peak() -> None:
+    """Let `peak_resident_bytes` begin anew, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_bytes(b"5")
+
+
 def peak_resident_bytes() -> int:
-    """The most memory this process has held."""
+    """The most memory this process has held since `forget_peak`."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

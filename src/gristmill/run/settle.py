@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,7 +13,9 @@ from gristmill.formats import default_mode, formats_of
 from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile
-from gristmill.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from gristmill.tokenizer import Tokenizer
 
 IDENTITY_VERSION = 1
 MAX_SPECIALS_SHOWN = 3

@@ -9,7 +9,7 @@ from typing import Protocol
 from gristmill.config import RunConfig
 from gristmill.errors import RunError
 from gristmill.ledger import add_up
-from gristmill.pipeline import Limit
+from gristmill.limits import Limit
 from gristmill.plan import UnitPlan
 from gristmill.records import UnitRecord
 from gristmill.run.messages import Task
@@ -17,6 +17,8 @@ from gristmill.run.outcome import Outcome
 from gristmill.run.progress import Progress
 from gristmill.sidecars import FOLDER
 
+NOT_BAD = ("limit", "not sampled", "held out")
+"""Reasons for which sound documents are left out."""
 MIN_DOCUMENTS_TO_JUDGE = 1000
 """Fewer say nothing about the fraction that is bad, before the end."""
 
@@ -131,7 +133,7 @@ def check_bad_fraction(
     if allowed >= 1 and not is_end:
         return
     total = add_up(record.ledger for record in records)
-    bad = sum(count for reason, count in total.documents_dropped.items() if reason != "limit")
+    bad = sum(count for reason, count in total.documents_dropped.items() if reason not in NOT_BAD)
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.documents_dropped.items())
     files = ", ".join(f"{reason} {count}" for reason, count in total.bad_files.items())
     remedy = f"{cause or 'nothing is in quarantine'}; see the quarantine files in {FOLDER}/ of the run folder"

@@ -21,7 +21,7 @@ import msgspec
 
 from gristmill.config import TokenizerConfig
 from gristmill.errors import GristmillError
-from gristmill.pipeline import Block, Job, pack_tails, process_unit
+from gristmill.limits import Block
 from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import read_any_plan, read_records
@@ -39,10 +39,11 @@ from gristmill.run.messages import (
 )
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import facts_of
-from gristmill.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
+    from gristmill.pipeline import Job
+    from gristmill.tokenizer import Tokenizer
 
 REPORT_EVERY_S = 0.2
 MAX_COMMITTING = 2
@@ -107,6 +108,8 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
 
 def load_configured(config: TokenizerConfig) -> Tokenizer:
     """The tokenizer a job names."""
+    from gristmill.tokenizer import load_tokenizer
+
     gc.disable()  # a vocabulary is a million objects, and none of them is garbage
     try:
         return load_tokenizer(
@@ -121,7 +124,7 @@ def load_configured(config: TokenizerConfig) -> Tokenizer:
 
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
-    """The job of a run folder."""
+    """The job of a run folder; of what counts and what encodes, only one is imported."""
     folder = Path(prepare.folder)
     plan = read_any_plan(folder)
     assert plan is not None
@@ -130,7 +133,15 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
     if isinstance(plan, CountPlan):
         from gristmill.count_pipeline import CountJob
 
-        return CountJob(plan=plan, folder=folder, blocks=blocks, counter_bytes=prepare.counter_bytes)
+        return CountJob(
+            plan=plan,
+            folder=folder,
+            blocks=blocks,
+            counter_bytes=prepare.counter_bytes,
+            num_threads=prepare.num_threads,
+        )
+    from gristmill.pipeline import Job
+
     return Job(
         config=plan.config,
         plan=plan,
@@ -148,12 +159,16 @@ Commit = Callable[[], UnitRecord]
 
 def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None]) -> Commit:
     """Process the unit, or the tails of all; it remains to be committed."""
-    if not isinstance(job, Job):
-        from gristmill.count_pipeline import count_unit
+    if isinstance(job.plan, CountPlan):
+        from gristmill.count_pipeline import CountJob, count_unit
 
+        assert isinstance(job, CountJob)
         unit = job.plan.units[task.unit]
         record = count_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block)
         return lambda: record
+    from gristmill.pipeline import Job, pack_tails, process_unit
+
+    assert isinstance(job, Job)
     if task.unit == len(job.plan.units):
         records = read_records(job.folder, job.plan)
         before = [records[i] for i in sorted(records) if i < task.unit]

@@ -28,6 +28,7 @@ class PieceCounter:
         self._counter = _native.PieceCounter(build_cut(cut), max_bytes, when_full == "forget")
         self._about = encode_cut(cut)
         self._folder = folder
+        self._number = 0
         self.runs: list[Path] = []
         """Inventories spilled so far."""
 
@@ -39,6 +40,21 @@ class PieceCounter:
             self._counter.add(text, offsets, weight, self._spill)
         except (ValueError, OverflowError) as error:
             raise InputError(str(error)) from error
+
+    def twin(self, number: int) -> PieceCounter:
+        """An empty counter of the same kind for another thread; `number`, from 1, tells their runs apart."""
+        twin = object.__new__(PieceCounter)
+        twin.__dict__.update(self.__dict__, _counter=self._counter.twin(), _number=number, runs=[])
+        return twin
+
+    def absorb(self, other: PieceCounter) -> None:
+        """Take over all that a twin has counted."""
+        try:
+            self._counter.absorb(other._counter, self._spill)
+        except OverflowError as error:
+            raise InputError(str(error)) from error
+        self.runs += other.runs
+        other.runs = []
 
     def finish(self, path: Path) -> Summary:
         """Write everything counted as one inventory, remove the runs, and start afresh."""
@@ -67,7 +83,7 @@ class PieceCounter:
         return self._counter.num_pieces
 
     def _spill(self) -> None:
-        path = self._folder / f"run-{len(self.runs):05d}.pieces"
+        path = self._folder / f"run-{self._number}-{len(self.runs):05d}.pieces"
         write_draft(path, self._write)
         self.runs.append(path)
 

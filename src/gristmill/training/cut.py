@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from gristmill import _native
 from gristmill.engines.native import splitting_steps
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
-from gristmill.pattern import PATTERNS, compile_splits
+from gristmill.pattern import PATTERNS, CompiledSplits, compile_splits
 from gristmill.spec import Split
 
 SPACES = "metaspace"
@@ -61,6 +62,11 @@ def decode_cut(about: bytes) -> Cut:
         raise ConfigError(f"the inventory was cut in a way that is not known here: {error}") from error
 
 
+@lru_cache(maxsize=4)
+def _tables(splits: tuple[Split, ...]) -> CompiledSplits:
+    return compile_splits(splits)
+
+
 def build_cut(cut: Cut) -> Any:
     """The native tables of a cut; ConfigError says why a pattern has none."""
     build = _native.Build()
@@ -70,7 +76,7 @@ def build_cut(cut: Cut) -> Any:
         build.set_spaces_as_marks()
         build.set_prefix("always", True, False)
     try:
-        for name, arguments in splitting_steps(compile_splits(cut.splits)):
+        for name, arguments in splitting_steps(_tables(cut.splits)):
             getattr(build, name)(*arguments)
     except UnsupportedTokenizerError as error:
         raise ConfigError(

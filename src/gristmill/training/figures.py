@@ -87,7 +87,7 @@ def script_shares(inventory: Inventory, *, below: int | None = None) -> dict[str
     """Scripts by their share of the text, largest first; with `below`, of pieces rarer than that alone."""
     totals = np.zeros((len(SCRIPTS), 3), np.uint64)
     for chunk in inventory.chunks():
-        scripts = _scripts_of(chunk)
+        scripts = scripts_of(chunk)
         if below is not None:
             scripts[chunk.counts >= below] = -1
         lengths = np.diff(chunk.offsets).astype(np.uint64)
@@ -99,7 +99,7 @@ def script_shares(inventory: Inventory, *, below: int | None = None) -> dict[str
     return dict(sorted(shares.items(), key=lambda item: (-item[1].text_bytes, item[0])))
 
 
-def _scripts_of(pieces: Pieces) -> NDArray[np.int64]:
+def scripts_of(pieces: Pieces) -> NDArray[np.int64]:
     """Index in SCRIPTS of each piece: that of its first letter, or of its first character without one.
 
     A letter is looked for behind the ASCII that a piece begins with, its first few bytes."""

@@ -31,10 +31,8 @@ class Merges(NamedTuple):
     counts: NDArray[np.int64]
     """How often the pair of each learned merge occurred when it was merged."""
 
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """The merges as tokenizer.json writes them."""
-        return [(self.tokens[left], self.tokens[right]) for left, right, _ in self.rules.tolist()]
+    pairs: list[tuple[str, str]]
+    """The merges as tokenizer.json writes them."""
 
 
 class Progress(NamedTuple):
@@ -93,7 +91,10 @@ class Learning:
         new = range(len(self._start.tokens), self._learner.num_tokens)
         symbols = self._start.symbols
         tokens = [token_text(self._learner.token(id_), symbols) for id_ in new]
-        return Merges(symbols, self._start.tokens + tokens, self.rules(), self._learner.counts())
+        everything = self._start.tokens + tokens
+        rules = self.rules()
+        pairs = [(everything[left], everything[right]) for left, right, _ in rules.tolist()]
+        return Merges(symbols, everything, rules, self._learner.counts(), pairs)
 
     def rules(self) -> NDArray[np.uint32]:
         """All merges so far, known ones first."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill import _native
+from gristmill.engines.native import SPACE_MARK
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
-from gristmill.load.hf_pipeline import SPACE_MARK
 from gristmill.spec import MergeModel, TokenizerSpec
 from gristmill.training.inventory import Pieces
 
@@ -95,14 +95,14 @@ def spelling(token: str, symbols: Symbols) -> bytes:
     """The text a merge must give to make this token; empty where none can."""
     if symbols == "characters":
         return token.replace(SPACE_MARK, " ").encode()
-    return bytes(_BYTES[character] for character in token) if _BYTES.keys() >= set(token) else b""
+    return bytes(map(_BYTES.__getitem__, token)) if _BYTES.keys() >= set(token) else b""
 
 
 def token_text(spelled: bytes, symbols: Symbols) -> str:
     """A token as tokenizer.json writes it."""
     if symbols == "characters":
         return spelled.decode().replace(" ", SPACE_MARK)
-    return "".join(map(_CHARACTERS.__getitem__, spelled))
+    return spelled.decode("latin-1").translate(_CHARACTERS)
 
 
 def check_room(start: Start, vocab_size: int) -> None:

@@ -6,14 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from gristmill.engines.native import SPACE_MARK
 from gristmill.errors import TokenizerFormatError
-from gristmill.load.hf_pipeline import BEHAVIORS, SPACE_MARK
-from gristmill.load.reading import decode_json
 from gristmill.pattern import PATTERNS
 from gristmill.spec import Split
 from gristmill.training.merging import Merges
-
-_BEHAVIOR_NAMES = {behavior: name for name, behavior in BEHAVIORS.items()}
 
 
 def new_json(
@@ -54,6 +51,8 @@ def new_json(
 
 def extended_json(content: bytes, merges: Merges, *, source: str) -> bytes:
     """The tokenizer.json that the merges continue, with the new tokens and merges added; all else stays."""
+    from gristmill.load.reading import decode_json
+
     made = decode_json(content, dict[str, Any], source=source)
     model = made.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
@@ -84,18 +83,20 @@ def _byte_level(*, use_regex: bool = True) -> dict[str, Any]:
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
 
+def split_json(split: Split) -> dict[str, Any]:
+    """A split as a pre-tokenizer."""
+    return {
+        "type": "Split",
+        "pattern": {"Regex": split.pattern},
+        "behavior": split.behavior.title().replace("_", ""),
+        "invert": split.invert,
+    }
+
+
 def _byte_level_splits(splits: tuple[Split, ...]) -> dict[str, Any]:
     if [split.pattern for split in splits] == [PATTERNS["gpt2"]]:
         return _byte_level()
-    steps = [
-        {
-            "type": "Split",
-            "pattern": {"Regex": split.pattern},
-            "behavior": _BEHAVIOR_NAMES[split.behavior],
-            "invert": split.invert,
-        }
-        for split in splits
-    ]
+    steps = [split_json(split) for split in splits]
     if not steps:
         return _byte_level(use_regex=False)
     return {"type": "Sequence", "pretokenizers": [*steps, _byte_level(use_regex=False)]}

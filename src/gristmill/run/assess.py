@@ -1,0 +1,100 @@
+"""After learning: the new tokenizer measured on the sample that counting kept."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gristmill.engines import Bytes, Offsets
+from gristmill.engines.native import NativeEngine
+from gristmill.plan import CountPlan
+from gristmill.run.folder import read_any_plan, read_records
+from gristmill.spec import MergeModel, Normalization, TokenizerSpec
+from gristmill.text_sample import TextSample, read_sample
+from gristmill.training.counting import PieceCounter
+from gristmill.training.cut import Cut
+from gristmill.training.fit import Fit, Usage, measure_fit
+from gristmill.training.inventory import Inventory, Pieces
+from gristmill.training.merging import Merges
+
+MAX_SOURCES = 32
+OTHERS = "others"
+COUNTER_BYTES = 64 << 20
+
+
+def assess(
+    folder: Path, cut: Cut, merges: Merges, *, num_special: int, takes_whole: bool, num_threads: int
+) -> Fit | None:
+    """How well the merges fit the sample of a count; None where it kept none.
+
+    `takes_whole`: a piece that is a token is that token, whatever the merges say."""
+    plan = read_any_plan(folder)
+    if not isinstance(plan, CountPlan):
+        return None
+    samples = _read_samples(folder, plan)
+    num_documents = sum(len(sample.files) for sample in samples)
+    if num_documents == 0:
+        return None
+    engine = NativeEngine(spec_of(merges, takes_whole=takes_whole))
+    names = _name_sources([file.path for file in plan.files], samples)
+    return measure_fit(
+        Usage(engine, len(merges.tokens), num_threads=num_threads),
+        merges,
+        _pieces_by_source(samples, names, cut),
+        num_documents=num_documents,
+        num_special=num_special,
+        is_held_out=plan.config.count.held_out > 0,
+    )
+
+
+def spec_of(merges: Merges, *, takes_whole: bool) -> TokenizerSpec:
+    """What encodes pieces, which are cut already."""
+    is_bytes = merges.symbols == "bytes"
+    model = MergeModel(
+        vocab={token: id_ for id_, token in enumerate(merges.tokens) if token},
+        merges=merges.pairs,
+        token_text="byte_level" if is_bytes else "plain",
+        byte_fallback=not is_bytes,
+        ignore_merges=takes_whole,
+    )
+    return TokenizerSpec(model=model, normalization=Normalization(replace_spaces=not is_bytes))
+
+
+def _read_samples(folder: Path, plan: CountPlan) -> list[TextSample]:
+    records = read_records(folder, plan)
+    paths = [file.path for unit in sorted(records) for file in records[unit].sidecars]
+    return [read_sample(folder / path) for path in paths if path.endswith(".sample")]
+
+
+def _name_sources(paths: list[str], samples: list[TextSample]) -> list[str]:
+    """The source of each file: its folder, or itself where all are in one; small ones are one together."""
+    folders = [path.rpartition("/")[0] for path in paths]
+    names = folders if len(set(folders)) > 1 else [path.rpartition("/")[2] for path in paths]
+    sizes: Counter[str] = Counter()
+    for sample in samples:
+        for file, size in zip(sample.files.tolist(), np.diff(sample.offsets).tolist(), strict=True):
+            sizes[names[file]] += size
+    kept = {name for name, _ in sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MAX_SOURCES]}
+    return [name if name in kept else OTHERS for name in names]
+
+
+def _one(sample: TextSample, document: int) -> tuple[Bytes, Offsets]:
+    start, stop = map(int, sample.offsets[document : document + 2])
+    return sample.text[start:stop], np.array([0, stop - start], np.int64)
+
+
+def _pieces_by_source(
+    samples: list[TextSample], names: list[str], cut: Cut
+) -> Iterator[tuple[str, Pieces]]:
+    for source in sorted({names[file] for sample in samples for file in sample.files.tolist()}):
+        with tempfile.TemporaryDirectory() as scratch:
+            counter = PieceCounter(cut, Path(scratch), max_bytes=COUNTER_BYTES)
+            for sample in samples:
+                for document in np.flatnonzero([names[file] == source for file in sample.files.tolist()]):
+                    counter.add(*_one(sample, int(document)))
+            counter.finish(Path(scratch) / "sample.pieces")
+            yield source, Inventory(Path(scratch) / "sample.pieces").load()

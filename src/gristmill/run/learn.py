@@ -1,0 +1,145 @@
+"""The second half of training: merges learned from an inventory, within the memory, with checkpoints."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gristmill.config import TrainConfig
+from gristmill.errors import ConfigError, ResumeError, RunError
+from gristmill.files import write_whole
+from gristmill.job import byte_size
+from gristmill.run.budget import RUN_BYTES
+from gristmill.run.folder import CHECKPOINT
+from gristmill.run.resources import available_memory, num_cores
+from gristmill.spec import TokenizerSpec
+from gristmill.training.cut import SPACES, build_cut, cut_of
+from gristmill.training.inventory import Inventory, Pieces
+from gristmill.training.merging import Learning, Merges, Progress, memory_needed, resume
+from gristmill.training.output import base_file
+from gristmill.training.start import Start, check_room, new_start, start_from
+
+CHECKPOINT_EVERY_S = 20.0
+NO_PIECES = Pieces(np.zeros(0, np.uint8), np.zeros(1, np.int64), np.zeros(0, np.uint64))
+OnLearning = Callable[[int, int], None]
+"""Called with the tokens there are and the tokens wanted."""
+
+
+def learn_merges(
+    config: TrainConfig, folder: Path, inventory: Inventory, on_learning: OnLearning | None
+) -> Merges:
+    """Learn from an inventory, or go on from a checkpoint in the folder; what would not fit is refused."""
+    if inventory.summary.num_pieces == 0:
+        raise RunError(f"{inventory.path}: holds no pieces; there is nothing to learn from")
+    learn, vocab_size = config.learn, config.learn.vocab_size
+    assert vocab_size is not None
+    num_threads = config.run.workers or num_cores()
+    _check_memory(config, inventory, vocab_size, num_threads)
+    pieces = inventory.load()
+    key = _learning_key(config, inventory)
+    learning = Learning(
+        pieces,
+        _resumed(folder, key, _start(config, pieces, is_marked=inventory.cut.marks)),
+        vocab_size=vocab_size,
+        min_frequency=learn.min_frequency,
+        max_token_length=learn.max_token_length,
+        tie_break=learn.tie_break,
+        num_threads=num_threads,
+    )
+    del pieces  # learning has its own copy
+    written = time.monotonic()
+
+    def report(progress: Progress) -> None:
+        nonlocal written
+        if on_learning is not None:
+            on_learning(progress.num_tokens, vocab_size)
+        if time.monotonic() - written >= CHECKPOINT_EVERY_S:
+            _write_checkpoint(folder, key, progress.rules())
+            written = time.monotonic()
+
+    return learning.run(report)
+
+
+def load_base(path: str) -> TokenizerSpec:
+    """The tokenizer that is extended."""
+    from gristmill.load.hf_json import load_tokenizer_json
+    from gristmill.load.reading import read_whole
+
+    loaded = load_tokenizer_json(read_whole(base_file(path)), source=path)
+    if loaded.spec is None:
+        raise ConfigError(f"{path}: cannot be extended ({loaded.why_not_native})")
+    return loaded.spec
+
+
+def check_training(config: TrainConfig) -> None:
+    """Refuse what could only fail, before hours are spent on counting."""
+    learn, count = config.learn, config.count
+    assert learn.vocab_size is not None
+    if not learn.from_counts:
+        build_cut(cut_of(count.pattern, form=count.form))
+    # Of the alphabet, what is there whatever the text.
+    check_room(_start(config, NO_PIECES, is_marked=count.pattern == SPACES), learn.vocab_size)
+
+
+def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
+    learn = config.learn
+    if learn.extend is not None:
+        return start_from(load_base(learn.extend))
+    return new_start(
+        pieces,
+        symbols="characters" if is_marked else "bytes",
+        special_tokens=learn.special_tokens,
+        is_whole_alphabet=learn.initial_alphabet == "bytes",
+    )
+
+
+def _check_memory(config: TrainConfig, inventory: Inventory, vocab_size: int, num_threads: int) -> None:
+    """Refuse before starting what would not fit."""
+    summary = inventory.summary
+    arrays = summary.total_bytes + 16 * summary.num_pieces
+    needed = RUN_BYTES + arrays + memory_needed(
+        num_pieces=summary.num_pieces,
+        num_symbols=summary.total_bytes,
+        vocab_size=vocab_size,
+        num_threads=num_threads,
+    )
+    memory = config.run.memory
+    allowed = byte_size(memory, name="run.memory") if memory is not None else available_memory()
+    if needed > allowed:
+        raise RunError(
+            f"learning from {summary.num_pieces:,} pieces needs about {needed // 10**6:,} MB, and "
+            f"{allowed // 10**6:,} MB are allowed; raise run.memory, or leave rare pieces out with "
+            "learn.min_count"
+        )
+
+
+def _learning_key(config: TrainConfig, inventory: Inventory) -> bytes:
+    """All that decides which merges are learned."""
+    learn = msgspec.structs.replace(config.learn, output="", from_counts=())
+    return msgspec.json.encode((learn, inventory.summary, inventory.about.decode()))
+
+
+def _write_checkpoint(folder: Path, key: bytes, rules: Any) -> None:
+    content = io.BytesIO()
+    np.save(content, np.frombuffer(key, np.uint8), allow_pickle=False)
+    np.save(content, rules, allow_pickle=False)
+    write_whole(folder / CHECKPOINT, content.getvalue())
+
+
+def _resumed(folder: Path, key: bytes, start: Start) -> Start:
+    """The start, after the merges that an earlier process has learned, where it left any."""
+    try:
+        with (folder / CHECKPOINT).open("rb") as file:
+            before = np.load(file, allow_pickle=False).tobytes()
+            rules = np.load(file, allow_pickle=False)
+    except FileNotFoundError:
+        return start
+    except (OSError, ValueError, EOFError) as error:
+        raise ResumeError(f"{folder / CHECKPOINT}: cannot be read ({error}); delete it") from error
+    return resume(start, rules) if before == key else start

@@ -1,0 +1,76 @@
+"""Counters in threads: batches go to whichever is free, and what all have counted is one inventory.
+
+Counts are added up, so neither how many threads there are nor which of them takes a batch changes it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from queue import Empty, Queue
+
+from gristmill.engines import Bytes, Offsets
+from gristmill.training.counting import PieceCounter
+from gristmill.training.inventory import Summary
+
+Batch = tuple[Bytes, Offsets, int]
+
+
+class CounterTeam:
+    """Counts with so many threads; the caller's goes on reading meanwhile."""
+
+    def __init__(self, counter: PieceCounter, *, num_threads: int) -> None:
+        self._counters = [counter, *(counter.twin(number) for number in range(1, num_threads))]
+        self._batches: Queue[Batch | None] = Queue(maxsize=1)
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._count, args=(each,), name="count", daemon=True)
+            for each in (self._counters if num_threads > 1 else [])
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, text: Bytes, offsets: Offsets, *, weight: int) -> None:
+        """Count documents of one flat buffer, now or soon; nobody may change it any more."""
+        if not self._threads:
+            self._counters[0].add(text, offsets, weight=weight)
+            return
+        self._raise_failure()
+        self._batches.put((text, offsets, weight))
+
+    def finish(self, path: Path) -> Summary:
+        """Write everything counted as one inventory."""
+        self._stop()
+        self._raise_failure()
+        first, *others = self._counters
+        for other in others:
+            first.absorb(other)
+        return first.finish(path)
+
+    def abandon(self) -> None:
+        """Let the threads end; what waits is not counted."""
+        try:
+            while True:
+                self._batches.get_nowait()
+        except Empty:
+            self._stop()
+
+    def _stop(self) -> None:
+        for _ in self._threads:
+            self._batches.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _count(self, counter: PieceCounter) -> None:
+        while (batch := self._batches.get()) is not None:
+            if self._failure is not None:
+                continue  # it is over, and whoever adds must not wait for room
+            text, offsets, weight = batch
+            try:
+                counter.add(text, offsets, weight=weight)
+            except BaseException as error:
+                self._failure = error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure

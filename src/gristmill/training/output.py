@@ -1,0 +1,93 @@
+"""Where a trained tokenizer goes: a tokenizer.json, or a folder as models are published."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gristmill.config import LearnConfig
+from gristmill.files import check_writable, write_whole
+
+TOKENIZER_JSON = "tokenizer.json"
+ROLES = {
+    "eos_token": ("endoftext", "end_of_text", "eos", "</s>", "im_end"),
+    "bos_token": ("begin_of_text", "startoftext", "bos", "<s>"),
+    "pad_token": ("pad",),
+    "unk_token": ("unk",),
+}
+"""What names of special tokens hold, by what they are for."""
+NO_LIMIT = 10**30
+"""What `transformers` writes for a tokenizer that knows no longest text."""
+
+
+class Output(NamedTuple):
+    """The file, or the folder, that is asked for."""
+
+    path: Path
+    is_folder: bool
+
+    @classmethod
+    def of(cls, name: str) -> Output:
+        """A name that ends in a slash, or that a folder has, is a folder."""
+        return cls(Path(name), name.endswith(("/", os.sep)) or Path(name).is_dir())
+
+    @property
+    def tokenizer(self) -> Path:
+        """The tokenizer.json."""
+        return self.path / TOKENIZER_JSON if self.is_folder else self.path
+
+    @property
+    def run_folder(self) -> Path:
+        """Beside it."""
+        return self.path.with_name(f"{self.path.name}.run")
+
+    def check(self) -> None:
+        """Refuse what could not be written, before work is done for it."""
+        check_writable(self.tokenizer if self.path.is_dir() else self.path)
+
+    def write(self, content: bytes, roles: dict[str, str]) -> None:
+        """Write the tokenizer; in a folder also what its special tokens are for."""
+        if not self.is_folder:
+            write_whole(self.path, content)
+            return
+        self.path.mkdir(exist_ok=True)
+        write_whole(self.path / "special_tokens_map.json", _json(roles))
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": NO_LIMIT,
+            "clean_up_tokenization_spaces": False,
+        }
+        write_whole(self.path / "tokenizer_config.json", _json(config | roles))
+        write_whole(self.path / TOKENIZER_JSON, content)
+
+
+def base_file(name: str) -> Path:
+    """The tokenizer.json that is extended: the file, or that of a folder."""
+    path = Path(name)
+    return path / TOKENIZER_JSON if path.is_dir() else path
+
+
+def guess_roles(special_tokens: tuple[str, ...]) -> dict[str, str]:
+    """What special tokens are for, by their names; the first that fits."""
+    found = {}
+    for role, words in ROLES.items():
+        fitting = [token for token in special_tokens if any(word in token.lower() for word in words)]
+        if fitting:
+            found[role] = fitting[0]
+    return found
+
+
+def roles_of(learn: LearnConfig) -> dict[str, str]:
+    """What the special tokens of a job are for; a tokenizer that is extended keeps what its folder says."""
+    if learn.extend is None:
+        return guess_roles(learn.special_tokens)
+    from gristmill.load.folder import read_roles
+
+    return {f"{role}_token": token for role, token in read_roles(base_file(learn.extend).parent).items()}
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(values), indent=1) + b"\n"
