@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from gristmill.cli_run import RUN_OPTIONS, TEXT_FIELD, gather_options, render_options, show_interrupted
+from gristmill.cli_run import (
+    DATASET_OPTIONS,
+    RUN_OPTIONS,
+    TEXT_FIELD,
+    gather_options,
+    render_options,
+    show_interrupted,
+)
 from gristmill.config import InputFormat, TrainConfig
 from gristmill.job import TRAINING_SECTIONS, make_training
 
@@ -38,6 +45,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--counts": ("count", "folder", {"metavar": "FOLDER", "help": "run folder (default: OUTPUT.run)"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
     "--text-field": TEXT_FIELD,
+    **DATASET_OPTIONS,
     **RUN_OPTIONS,
 }
 LISTS = {"learn.special_tokens", "learn.from_counts"}
