@@ -1,5 +1,5 @@
-"""A small hub on loopback: datasets with commits, as much of the hub's interface as `huggingface_hub` asks for,
-and the ways in which a real one fails."""
+"""A small hub on loopback: datasets with commits, as much of the hub as `huggingface_hub` asks for, and the
+ways in which a real one fails."""
 
 import hashlib
 import json
@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "hf_secret"
-PIECE_BYTES = 1 << 14
+PIECE_BYTES = 1 << 12
 
 
 def digest_of(content: bytes, *, is_large: bool) -> str:
@@ -39,8 +39,6 @@ class MadeHub:
         """By a part of the request: how often the answer is 429."""
         self.wrong: dict[str, bytes] = {}
         """By path: content that is not what was listed."""
-        self.held = threading.Event()
-        """Set when a held answer has been sent as far as it goes."""
         self.release = threading.Event()
         self.hold_at: dict[str, int] = {}
         """By path: after how many bytes the answer waits for `release`."""
@@ -61,7 +59,8 @@ class MadeHub:
 
     def entry(self, path: str, content: bytes) -> dict[str, object]:
         is_large = _is_large(path)
-        found = {"type": "file", "path": path, "size": len(content), "oid": digest_of(content, is_large=False)}
+        oid = digest_of(content, is_large=False)
+        found = {"type": "file", "path": path, "size": len(content), "oid": oid}
         if is_large:
             lfs = {"oid": digest_of(content, is_large=True), "size": len(content), "pointerSize": 134}
             found |= {"lfs": lfs}
@@ -130,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
         entries = [self.hub.entry(path, content) for path, content in sorted(files.items())]
         if verb == "revision":
             info = {"id": repo, "sha": sha, "siblings": [{"rfilename": path} for path in sorted(files)]}
-            return self.reply_json(info | {"private": False, "gated": "auto" if repo in self.hub.gated else False})
+            gated = "auto" if repo in self.hub.gated else False
+            return self.reply_json(info | {"private": False, "gated": gated})
         if verb == "paths-info":
             sent = self.body.decode()
             wanted = json.loads(sent)["paths"] if sent.startswith("{") else parse_qs(sent)["paths"]
@@ -159,7 +159,8 @@ class Handler(BaseHTTPRequestHandler):
         for entry in entries:
             name = entry["path"].removeprefix(before).split("/")
             path = before + name[0]
-            found[path] = entry if len(name) == 1 else {"type": "directory", "path": path, "oid": "0" * 40, "size": 0}
+            folder_entry = {"type": "directory", "path": path, "oid": "0" * 40, "size": 0}
+            found[path] = entry if len(name) == 1 else folder_entry
         return list(found.values())
 
     def answer_file(self, repo, rest):
@@ -215,7 +216,6 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.shutdown(2)
                 return
             if hold is not None and at >= hold:
-                hub.held.set()
                 hub.release.wait(60)
             piece = part[at : at + PIECE_BYTES]
             try:
@@ -265,6 +265,20 @@ def environment(address: str, home, **more: str) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     return inherited | settings | more
+
+
+def start_commands(commands, env) -> subprocess.Popen[str]:
+    """Command lines one after the other in a process of their own, as long as each ends as it should."""
+    code = (
+        "import json, sys\n"
+        "from gristmill import cli\n"
+        "for status, arguments in json.loads(sys.argv[1]):\n"
+        "    found = cli.main(arguments)\n"
+        "    assert found == status, (found, arguments)\n"
+    )
+    plain = json.dumps([(status, [*map(str, arguments)]) for status, arguments in commands])
+    command = [sys.executable, "-c", code, plain]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def start_command(arguments, env) -> subprocess.Popen[str]:

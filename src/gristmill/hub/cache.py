@@ -78,7 +78,7 @@ def place_of(url: str, num_bytes: int, digest: str, cache_dir: str | None) -> Pl
 def check_entry(repo: str, path: str, digest: str) -> None:
     """Refuse names that would lead out of the cache: a hub is not trusted with that."""
     parts = path.split("/")
-    is_odd = any(part in ("", ".", "..") for part in parts) or re.search(r"[\\\0:]", path)
+    is_odd = any(part in ("", ".", "..") for part in parts) or re.search(r"[\\\0]", path)
     if is_odd or not DIGEST.fullmatch(digest):
         raise InputError(f"{repo}: the hub lists {path[:200]!r} ({digest[:64]!r}), which names no file")
 
@@ -135,10 +135,16 @@ def check_blob(place: Place) -> bool:
         return False
     if not _has_digest(str(place.blob), status.st_size, status.st_mtime_ns, place.digest):
         return False
+    mark(place)
+    return True
+
+
+def mark(place: Place) -> None:
+    """Remember that the digest of a blob is right."""
     with suppress(OSError, InputError):  # a cache that cannot be written is checked in each process
+        status = place.blob.stat()
         place.mark.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place.mark, msgspec.json.encode(Mark(status.st_size, status.st_mtime_ns)))
-    return True
 
 
 @lru_cache(maxsize=4096)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gristmill.errors import InputError
-from gristmill.hub.cache import Place, cached_copy, check_blob, digest_of, is_marked, link_snapshot, place_of
+from gristmill.hub.cache import Place, cached_copy, digest_of, is_marked, link_snapshot, mark, place_of
 from gristmill.hub.client import (
     MAX_TRIES,
     REPO_TYPE,
@@ -26,6 +27,8 @@ from gristmill.hub.client import (
     wait_before_retry,
 )
 
+TIMEOUT_S = 30.0
+"""Without a byte, until the connection is given up."""
 OnBytes = Callable[[int], None]
 """Called with the bytes that have come, less those that were in vain."""
 
@@ -66,7 +69,7 @@ def _fetch_anew(place: Place, on_bytes: OnBytes) -> None:
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             part.replace(place.blob)
-            check_blob(place)
+            mark(place)
             link_snapshot(place)
             return
         # What was kept of an earlier try may be at fault: once more, from the start.
@@ -81,54 +84,57 @@ def _fetch_anew(place: Place, on_bytes: OnBytes) -> None:
 def _download(place: Place, part: Path, on_bytes: OnBytes) -> None:
     """Bring the part to its full size, however often the connection is lost while something still comes."""
     attempt = 0
-    while True:
-        before = part.stat().st_size if part.exists() else 0
-        if before > place.num_bytes:
-            part.unlink()
-            before = 0
-        _check_room(place, place.num_bytes - before)
-        try:
-            _get(place, part, on_bytes)
-            return
-        except Exception as error:
-            attempt = 0 if part.stat().st_size > before else attempt + 1
-            wait_s = wait_before_retry(error, attempt, is_known_hub=True)
-            if wait_s is None and isinstance(error, OSError) and getattr(error, "response", None) is None:
-                wait_s = 0.0 if part.stat().st_size > before else None  # less came than was announced
-            if wait_s is None or attempt == MAX_TRIES:
-                raise _failed(error, place) from error
-            time.sleep(wait_s)
+    with part.open("ab", buffering=0) as file:  # what has come survives a kill
+        on_bytes(file.tell())
+        while (before := file.tell()) < place.num_bytes:
+            _check_room(place, place.num_bytes - before)
+            try:
+                _append(place, file, on_bytes)
+            except Exception as error:
+                attempt = 0 if file.tell() > before else attempt + 1
+                wait_s = wait_before_retry(error, attempt, is_known_hub=True)
+                if wait_s is None or attempt == MAX_TRIES:
+                    on_bytes(-file.tell())
+                    raise _failed(error, place) from error
+                time.sleep(wait_s)
 
 
-def _get(place: Place, part: Path, on_bytes: OnBytes) -> None:
-    client = load_client(place.repo)
-    utils: Any = import_module("huggingface_hub.utils")
-    downloads: Any = import_module("huggingface_hub.file_download")
+def _append(place: Place, file: BinaryIO, on_bytes: OnBytes) -> None:
+    """Ask for what is missing, and keep what comes."""
     if is_offline():
         raise import_module("huggingface_hub.errors").OfflineModeIsEnabled("offline")
+    start = file.tell()
+    with _open_stream(place, start) as (status, pieces):
+        if start and status == 200:  # all of it comes, whatever was asked for
+            file.truncate(0)
+            on_bytes(-start)
+        for piece in pieces:
+            file.write(piece)
+            on_bytes(len(piece))
+            if file.tell() > place.num_bytes:
+                return  # its digest will be wrong, and it may be without end
+    if file.tell() == start:
+        raise InputError(f"{place.repo}: the hub sends nothing for {place.path}; run again later")
+
+
+@contextmanager
+def _open_stream(place: Place, start: int) -> Iterator[tuple[int, Iterator[bytes]]]:
+    client = load_client(place.repo)
+    utils: Any = import_module("huggingface_hub.utils")
     url = client.hf_hub_url(place.repo, place.path, repo_type=REPO_TYPE, revision=place.commit)
-    with part.open("ab") as file:
-        bar = _Bar(on_bytes)
-        on_bytes(file.tell())
-        try:
-            downloads.http_get(
-                url,
-                file,
-                resume_size=file.tell(),
-                headers=utils.build_hf_headers(),
-                expected_size=place.num_bytes,
-                _tqdm_bar=bar,
-            )
-        except BaseException:
-            on_bytes(-file.tell())  # counted again when it is taken up
-            raise
-
-
-class _Bar:
-    """Stands for the progress bar of `huggingface_hub`, which would draw over ours."""
-
-    def __init__(self, on_bytes: OnBytes) -> None:
-        self.update = on_bytes
+    # A range of compressed content would be another one.
+    headers = utils.build_hf_headers() | {"Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={start}-"} if start else {}
+    once: dict[str, Any] = {"headers": headers, "timeout": TIMEOUT_S, "retry_on_exceptions": ()}
+    once |= {"retry_on_status_codes": ()}
+    if hasattr(utils, "http_stream_backoff"):
+        with utils.http_stream_backoff("GET", url, **once) as response:
+            utils.hf_raise_for_status(response)
+            yield response.status_code, response.iter_bytes()
+    else:  # before version 1
+        with utils.http_backoff("GET", url, stream=True, **once) as response:
+            utils.hf_raise_for_status(response)
+            yield response.status_code, response.iter_content(1 << 16)
 
 
 def _check_room(place: Place, num_bytes: int) -> None:
