@@ -41,7 +41,7 @@ class MadeHub:
         """By path: content that is not what was listed."""
         self.release = threading.Event()
         self.hold_at: dict[str, int] = {}
-        """By path: after how many bytes the answer waits for `release`."""
+        """By path: after how many bytes the answer waits for `release`, and ends."""
         self.page_size = 1000
         self.lock = threading.Lock()
 
@@ -217,6 +217,8 @@ class Handler(BaseHTTPRequestHandler):
                 return
             if hold is not None and at >= hold:
                 hub.release.wait(60)
+                self.close_connection = True
+                return
             piece = part[at : at + PIECE_BYTES]
             try:
                 self.wfile.write(piece)
