@@ -13,8 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from huggingface_hub import hf_hub_download, scan_cache_dir
 
+from gristmill.hub import ALIASES
 from gristmill.run.folder import read_any_plan, read_manifest
 from gristmill.sample import made_documents
 from made_hub import PIECE_BYTES, TOKEN, MadeHub, environment, serving, start_command, start_commands
@@ -348,7 +350,56 @@ def test_names_that_lead_out_of_the_cache_are_refused(place):
     assert "which names no file" in end(place.tokenize("out"), status=2)
 
 
-def test_the_field_of_a_known_dataset_is_known(place, tmp_path):
-    place.hub.commit("bigcode/the-stack", {"data/python/train-0.parquet": parquet(TEXTS[0], field="content")})
-    end(place.tokenize("out", dataset="the-stack"))
-    assert read_manifest(tmp_path / "out").ledger.documents_encoded == 160
+def test_a_run_that_is_told_to_end_does_not_wait_for_a_download(place):
+    place.hub.commit(REPO, {"b.parquet": BIG})
+    place.hub.hold_at = {"b.parquet": PIECE_BYTES}
+    process = place.tokenize("out", workers=1)
+    wait_for(lambda: sum(part.stat().st_size for part in place.incomplete()), at_least=1)
+    process.send_signal(signal.SIGTERM)
+    end(process, status=143)
+
+
+LINES = lines(["a"])
+SAMPLED = b"""---
+configs:
+- {config_name: default, data_files: [{split: train, path: data/*/*}]}
+- {config_name: sample-10BT, data_files: [{split: train, path: sample/10BT/*}]}
+---
+"""
+KNOWN = {
+    "fineweb": {"README.md": SAMPLED, "sample/10BT/0.parquet": parquet(["a"]), "data/CC/0.parquet": b"x"},
+    "finewebedu": {"README.md": SAMPLED, "sample/10BT/0.parquet": parquet(["a"]), "data/CC/0.parquet": b"x"},
+    "dolma": {"README.md": b"#", "data/train-00000-of-00002.parquet": parquet(["a"])},
+    "c4": {"en/c4-train.00000-of-01024.json.gz": gzip.compress(LINES), "de/c4-train.0.json.gz": b"x"},
+    "openwebtext": {"README.md": b"#", "data/train-00000-of-00080.parquet": parquet(["a"])},
+    "wikipedia": {"20231101.en/train-0.parquet": parquet(["a"]), "20231101.de/train-0.parquet": b"x"},
+    "the-stack": {"data/python/train-0.parquet": parquet(["a"], field="content"), "licenses.json": b"x"},
+    "redpajama": {"c4_sample.jsonl": LINES, "RedPajama-Data-1T-Sample.py": b"", "urls.txt": b"x"},
+    "slimpajama": {"train/chunk1/a.jsonl.zst": zstandard.compress(LINES), "test/chunk1/a.jsonl.zst": b"x"},
+    "tinystories": {"data/train-0.parquet": parquet(["a"]), "TinyStories-train.txt": b"x"},
+}
+
+
+def test_every_alias_reads_the_files_of_its_dataset_and_no_other(place, tmp_path):
+    assert set(KNOWN) == set(ALIASES)
+    for alias, files in KNOWN.items():
+        place.hub.commit(ALIASES[alias].repo, files)
+    place.all(*(place.job(alias, "--streaming", dataset=alias) for alias in KNOWN))
+    for alias in KNOWN:
+        ledger = read_manifest(tmp_path / alias).ledger
+        assert (ledger.documents_read, ledger.documents_encoded, ledger.bad_files) == (1, 1, {}), alias
+
+
+def test_a_script_is_not_run_but_what_the_hub_made_of_it_is_read(place, tmp_path):
+    script = {"README.md": b"#", "x.py": b"raise SystemExit", "urls/v1.txt": b"http://127.0.0.1/a.jsonl"}
+    converted = {"default/train/0000.parquet": parquet(["a"])}
+    place.hub.commit("someone/made", script)
+    place.hub.commit("someone/made", converted, ref="refs/convert/parquet")
+    place.hub.commit("someone/lost", script)
+    place.hub.commit("allenai/dolma", script)
+    place.all(place.job("made", dataset="someone/made"))
+    assert read_manifest(tmp_path / "made").ledger.documents_encoded == 1
+    lost, dolma = (place.job("out", dataset=name) for name in ("someone/lost", "allenai/dolma"))
+    said = place.all(lost, dolma, status=2).splitlines()
+    assert "someone/lost has no files of text but a script (x.py), which is not run; look for" in said[0]
+    assert "use --dataset dolma, which is emozilla/dolma-v1_7-305B" in said[1]

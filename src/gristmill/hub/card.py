@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from gristmill.errors import InputError
@@ -108,7 +108,7 @@ def patterns_of(config: CardConfig, wanted: Part) -> tuple[str, ...]:
     return patterns
 
 
-def choose_by_names(paths: Iterable[str], wanted: Part, folder: str, format_of: FormatOf) -> list[str]:
+def choose_by_names(paths: Collection[str], wanted: Part, folder: str, format_of: FormatOf) -> list[str]:
     """Files of a split, told by the names of files and folders alone."""
     formats = {path: format for path in paths if (format := _data_format(path, format_of)) is not None}
     if formats and all(CONVERTED.fullmatch(path) for path in formats):
@@ -123,6 +123,8 @@ def choose_by_names(paths: Iterable[str], wanted: Part, folder: str, format_of: 
     # A dataset of Parquet files may have a table of figures or a licence beside them.
     counts = Counter(format for format in within.values() if format != "text")
     usual = max(sorted(counts), key=lambda name: counts[name]) if counts else "text"
+    if usual == "text" and any(path.endswith(".py") and "/" not in path for path in paths):
+        return []  # a script, and the addresses that it would fetch from
     return _choose_split([path for path, format in within.items() if format == usual], wanted)
 
 
