@@ -134,7 +134,7 @@ def _open_stream(place: Place, start: int) -> Iterator[tuple[int, Iterator[bytes
     else:  # before version 1
         with utils.http_backoff("GET", url, stream=True, **once) as response:
             utils.hf_raise_for_status(response)
-            yield response.status_code, response.iter_content(1 << 16)
+            yield response.status_code, response.iter_content(None)
 
 
 def _check_room(place: Place, num_bytes: int) -> None:
