@@ -20,8 +20,8 @@ FIRST_WAIT_S = 1.0
 MAX_WAIT_S = 300.0
 """A hub that asks for more patience than this gets none."""
 BUSY = (408, 429, 500, 502, 503, 504)
-UNREACHED = ("ConnectError", "ConnectTimeout", "ConnectionError", "UnsupportedProtocol")
-TRANSPORTS = {"httpx", "httpcore", "requests", "urllib3"}
+UNREACHED = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
+TRANSPORTS = {"httpx", "httpcore"}
 log = logging.getLogger(__name__)
 
 

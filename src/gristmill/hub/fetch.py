@@ -127,14 +127,9 @@ def _open_stream(place: Place, start: int) -> Iterator[tuple[int, Iterator[bytes
     headers |= {"Range": f"bytes={start}-"} if start else {}
     once: dict[str, Any] = {"headers": headers, "timeout": TIMEOUT_S, "retry_on_exceptions": ()}
     once |= {"retry_on_status_codes": ()}
-    if hasattr(utils, "http_stream_backoff"):
-        with utils.http_stream_backoff("GET", url, **once) as response:
-            utils.hf_raise_for_status(response)
-            yield response.status_code, response.iter_bytes()
-    else:  # before version 1
-        with utils.http_backoff("GET", url, stream=True, **once) as response:
-            utils.hf_raise_for_status(response)
-            yield response.status_code, response.iter_content(None)
+    with utils.http_stream_backoff("GET", url, **once) as response:
+        utils.hf_raise_for_status(response)
+        yield response.status_code, response.iter_bytes()
 
 
 def _check_room(place: Place, num_bytes: int) -> None:
