@@ -132,7 +132,10 @@ def test_cached_and_streamed_give_the_same_bytes_for_any_number_of_workers(place
 def test_what_was_fetched_is_reused_by_other_runs_and_needs_no_network(place, tmp_path):
     end(place.tokenize("a"))
     data = [path for path in FILES if path.startswith("data/part")]
-    assert place.hub.sent | {"README.md": 0} == {path: len(FILES[path]) for path in data} | {"README.md": 0}
+    sizes = {path: len(FILES[path]) for path in data}
+    assert place.hub.sent == sizes | {"README.md": len(CARD)}
+    last = json.loads((tmp_path / "a" / "events.jsonl").read_text().splitlines()[-1])
+    assert 0 < last["fetched_bytes"] <= last["fetch_bytes"] == sum(sizes.values())
     place.hub.requests.clear()
     end(place.tokenize("b"))
     assert [path for _, path, _, _ in place.hub.requests if "resolve" in path or "store" in path] == []
@@ -297,7 +300,8 @@ def test_a_limit_is_exact_for_any_number_of_workers_and_fetches_what_it_needs(pl
     assert output_bytes(tmp_path / "one") == output_bytes(tmp_path / "three")
     assert output_bytes(tmp_path / "one") == output_bytes(tmp_path / "inline")
     place.hub.sent.clear()
-    end(place.tokenize("few", "--chunk-size", 64, "--max-chunks", 3, "--cache-dir", tmp_path / "other"))
+    other = ("--cache-dir", tmp_path / "other", "read.unit_bytes=4000")
+    end(place.tokenize("few", "--chunk-size", 64, "--max-chunks", 3, *other))
     assert set(place.hub.sent) <= {"README.md", "data/part-0.parquet"}
     table = pq.read_table(tmp_path / "few" / "parquet")
     assert [len(row) for row in table["input_ids"].to_pylist()] == [64] * 3

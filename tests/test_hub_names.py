@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gristmill.config import ReadConfig
-from gristmill.errors import ConfigError, InputError
+from gristmill.errors import ConfigError, InputError, MissingPackageError
+from gristmill.hub import fetch
 from gristmill.hub.card import Part, choose_by_names, choose_config, matches, patterns_of, read_card
 from gristmill.hub.names import ALIASES, INSTEAD, look_up
 from gristmill.job import make_job, make_training
-from gristmill.read import InputFile, slice_file
+from gristmill.read import InputFile, list_inputs, slice_file
 from gristmill.read.find import split_suffixes
-from made_hub import MadeHub, environment, serving
+from made_hub import MadeHub, digest_of, environment, serving
 from reading import BLOCKS, read_part
 
 
@@ -172,6 +174,33 @@ def test_slices_of_a_file_that_is_not_at_hand_are_shares_of_its_bytes():
         (600, 900, True),
         (900, 1000, True),
     ]
+
+
+def test_a_cache_that_cannot_be_written_serves_what_is_in_it(tmp_path):
+    content = b"some text"
+    folder = tmp_path / "datasets--o--n" / "blobs"
+    folder.mkdir(parents=True)
+    (tmp_path / ".locks").write_bytes(b"no folder")
+    (tmp_path / "datasets--o--n" / "gristmill").write_bytes(b"no folder")
+    digest = digest_of(content, is_large=True)
+    (folder / digest).write_bytes(content)
+    url = f"hf://datasets/o/n@{'a' * 40}/x.jsonl"
+    assert fetch(url, len(content), digest, str(tmp_path)) == str(folder / digest)
+    (folder / digest).write_bytes(b"other txt")
+    with pytest.raises(InputError, match=r"cannot hold x\.jsonl .*--cache-dir.*--streaming"):
+        fetch(url, len(content), digest, str(tmp_path))
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match=r"allenai/c4 needs .* pip install 'gristmill\[hub\]'"):
+        list_inputs(ReadConfig(dataset="c4"))
+
+
+def test_the_readme_has_every_alias_and_where_it_is():
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    for alias, dataset in ALIASES.items():
+        assert f"| `{alias}` | {dataset.repo} |" in readme
 
 
 @pytest.fixture(scope="module")

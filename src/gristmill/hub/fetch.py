@@ -48,16 +48,25 @@ def fetch(
     try:
         for folder in (lock.parent, place.blob.parent):
             folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if (found := cached_copy(url, num_bytes, digest, cache_dir)) is not None:
+            return found  # a cache that others fill
+        raise _no_room(place, error) from error
+    try:
         with utils.WeakFileLock(lock):
             found = cached_copy(url, num_bytes, digest, cache_dir)  # another may have fetched it meanwhile
             if found is None:
                 _fetch_anew(place, on_bytes or (lambda _: None))
     except OSError as error:
-        raise InputError(
-            f"{place.folder}: cannot hold {place.path} ({one_line(error)}); mend that, choose another "
-            "read.cache_dir (--cache-dir), or read without a copy (--streaming)"
-        ) from error
+        raise _no_room(place, error) from error
     return str(place.blob)
+
+
+def _no_room(place: Place, error: OSError) -> InputError:
+    return InputError(
+        f"{place.folder}: cannot hold {place.path} ({one_line(error)}); mend that, choose another "
+        "read.cache_dir (--cache-dir), or read without a copy (--streaming)"
+    )
 
 
 def _fetch_anew(place: Place, on_bytes: OnBytes) -> None:

@@ -100,7 +100,8 @@ def find_inputs(config: ReadConfig, *, commit: str = "") -> Listing:
 
 def _find_dataset(config: ReadConfig, commit: str) -> Listing:
     def format_of(path: str) -> str | None:
-        return config.format if config.format != "auto" else split_suffixes(path)[0]
+        by_name = split_suffixes(path)[0]
+        return by_name if config.format in ("auto", by_name) else "text" if config.format == "text" else None
 
     found = list_dataset(config, format_of, commit=commit)
     files = []
