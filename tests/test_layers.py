@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 LAYERS = (
     {"errors"},
     {"config", "files", "records", "sample", "spec", "stopwatch", "unicode_data", "_native"},
+    {"hub"},
     {"drafts", "job", "layout", "ledger", "limits"},
     {"pattern"},
     {"engines"},

@@ -12,7 +12,8 @@ import pytest
 import zstandard
 
 from gristmill import GristmillError, cli
-from gristmill.plan import plan_units
+from gristmill.plan import cut_units
+from gristmill.read import list_inputs
 from gristmill.report import sampling
 from gristmill.report.estimate import estimate_run
 from gristmill.report.estimate_text import render_estimate
@@ -129,7 +130,8 @@ def test_a_sample_is_spread_however_small_it_is():
 
 def test_every_slice_has_its_turn(tokenizer, corpus, tmp_path):
     config = make_config(tokenizer, corpus, tmp_path / "out")
-    files, units = plan_units(config.read)
+    files = tuple(list_inputs(config.read))
+    units = cut_units(config.read, files)
     expected = {(part.file, part.start) for unit in units for part in unit.slices}
     found = [(part.file, part.start) for part in spread_slices(files, units)]
     assert len(found) == len(expected) > 10

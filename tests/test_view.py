@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import gristmill
-from gristmill.report.view import fit_figures
+from gristmill.report.view import figures, fit_figures
+from gristmill.run.progress import Snapshot
 
 SCRIPT = """
 from gristmill.report.view import View
@@ -69,3 +70,11 @@ def test_figures_that_do_not_fit_are_left_out_from_the_end():
     parts = ["37%", "3.7 MB/s", "17 s left", "900,000 tokens/s", "190 MB memory", "1 worker"]
     assert fit_figures(parts, 40) == ["37% · 3.7 MB/s · 17 s left", "900,000 tokens/s · 190 MB memory"]
     assert fit_figures(parts, 200) == [" · ".join(parts)]
+
+
+def test_a_download_under_way_is_shown_and_a_finished_one_is_not():
+    none = dict.fromkeys(Snapshot.__struct_fields__, 0) | {"event": "progress", "stage_s": {}}
+    going = figures(Snapshot(**none | {"fetched_bytes": 3_000_000, "fetch_bytes": 12_000_000}))
+    assert "3 MB of 12 MB fetched" in going[:4]
+    done = figures(Snapshot(**none | {"fetched_bytes": 12_000_000, "fetch_bytes": 12_000_000}))
+    assert not any("fetched" in part for part in done)

@@ -91,6 +91,28 @@ class DocumentBatch:
         )
 
 
+    def part(self, start: int, stop: int) -> DocumentBatch:
+        """Some of the documents; what was read for all of them, and the bad records, stay with the first."""
+        head = self.head(min(stop, len(self)))
+        if start == 0:
+            return head
+        first = self.offsets[start]
+        names = head.names
+        if names is not None:
+            names = names[0][names[1][start] :], names[1][start:] - names[1][start]
+        return replace(
+            head,
+            text=head.text[first:],
+            offsets=head.offsets[start:] - first,
+            records=head.records[start:],
+            positions=head.positions[start:],
+            names=names,
+            bad=(),
+            num_records=0,
+            num_bytes=0,
+        )
+
+
 class BadDocument(NamedTuple):
     """A record that gives no document, and why."""
 

@@ -22,6 +22,7 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
+from gristmill.hub import ALIASES
 from gristmill.job import (
     SECTIONS,
     Sections,
@@ -57,6 +58,52 @@ TEXT_FIELD = (
         "help": "such as text or doc.body.text; several are joined by read.join",
     },
 )
+DATASET_OPTIONS: Options = {
+    "--dataset": (
+        "read",
+        "dataset",
+        {
+            "metavar": "NAME",
+            "help": f"of the Hugging Face hub, instead of inputs: owner/name, or {', '.join(ALIASES)}",
+        },
+    ),
+    "--dataset-config": ("read", "dataset_config", {"metavar": "NAME", "help": "subset of the dataset"}),
+    "--split": ("read", "split", {"metavar": "NAME", "help": "of the dataset (default: train)"}),
+    "--revision": (
+        "read",
+        "revision",
+        {"metavar": "NAME", "help": "branch, tag or commit of the dataset (default: the newest)"},
+    ),
+    "--field": (
+        "read",
+        "text_field",
+        {"metavar": "PATH", "help": "its text (default: as known of the dataset, else text)"},
+    ),
+    "--cache-dir": (
+        "read",
+        "cache_dir",
+        {"metavar": "FOLDER", "help": "where the dataset is kept (default: the cache of huggingface_hub)"},
+    ),
+    "--streaming": (
+        "read",
+        "streaming",
+        {"action": "store_const", "const": True, "help": "read the dataset from the hub, and keep no copy"},
+    ),
+}
+"""Flags that name what is read by the name of a dataset."""
+CHUNK_OPTIONS: Options = {
+    "--chunk-size": (
+        "pack",
+        "sequence_length",
+        {"type": int, "metavar": "N", "help": "tokens in a row; written as parquet where --format is absent"},
+    ),
+    "--max-chunks": (
+        "run",
+        "max_rows",
+        {"type": int, "metavar": "N", "help": "stop after so many rows, and fetch no more than they need"},
+    ),
+}
+"""Flags that only make sense of rows."""
 OPTIONS: Options = {
     "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
     "--columns": (
@@ -76,6 +123,9 @@ OPTIONS: Options = {
     "--engine": ("tokenizer", "engine", {"choices": get_args(EngineChoice), "help": "what encodes"}),
     "--encoding": ("tokenizer", "encoding", {"metavar": "NAME", "help": "of a rank file: cl100k_base, ..."}),
     "--pattern": ("tokenizer", "pattern", {"metavar": "REGEX", "help": "of a rank file without an encoding"}),
+    "--batch-size": ("run", "batch_size", {"type": int, "metavar": "N", "help": "documents at a time"}),
+    **DATASET_OPTIONS,
+    **CHUNK_OPTIONS,
     **RUN_OPTIONS,
 }
 """Flags that set an option: its section, its name, and how it is read. The other options are set as
@@ -106,7 +156,10 @@ def job_of(arguments: argparse.Namespace, *, default_output: str = "") -> Tokeni
     given = [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
     given += [("write", "output", arguments.output)] if arguments.output else []
     flags = [*given, *flags]
-    flags += [] if _has_output(values, flags) else [("write", "output", default_output)]
+    flags += [] if _is_given("output", values, flags) else [("write", "output", default_output)]
+    has_chunks = any(vars(arguments)[flag] is not None for flag in CHUNK_OPTIONS)
+    if has_chunks and not _is_given("format", values, flags):
+        flags.append(("write", "format", "parquet"))
     return make_job(values, flags)
 
 
@@ -150,10 +203,11 @@ def _shown_default(value: Any) -> str:
     return msgspec.json.encode(value).decode().strip('"')
 
 
-def _has_output(values: dict[str, Any], flags: list[tuple[str, str, Any]]) -> bool:
+def _is_given(key: str, values: dict[str, Any], flags: list[tuple[str, str, Any]]) -> bool:
+    """Whether an option of write is set, in the file or beside it."""
     section = values.get("write")
-    is_in_file = isinstance(section, dict) and bool(section.get("output"))
-    return is_in_file or any(key == "output" for _, key, _ in flags)
+    is_in_file = isinstance(section, dict) and bool(section.get(key))
+    return is_in_file or any(flag[:2] == ("write", key) for flag in flags)
 
 
 def add_tokenize(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from gristmill.cli_run import (
+    DATASET_OPTIONS,
     RUN_OPTIONS,
     TEXT_FIELD,
     gather_options,
@@ -57,6 +58,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--counts": ("count", "folder", {"metavar": "FOLDER", "help": "run folder (default: OUTPUT.run)"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
     "--text-field": TEXT_FIELD,
+    **DATASET_OPTIONS,
     **RUN_OPTIONS,
 }
 LISTS = {"learn.special_tokens", "learn.from_counts"}

@@ -81,6 +81,20 @@ class ReadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     inputs: tuple[str, ...] = ()
     """Files, folders, globs or URLs."""
+    dataset: str | None = None
+    """Instead of inputs: a dataset of the Hugging Face hub, as owner/name, or fineweb, finewebedu, dolma, c4,
+    openwebtext, wikipedia, the-stack, redpajama, slimpajama, tinystories."""
+    dataset_config: str | None = None
+    """Which config (subset) of the dataset; absent: its default."""
+    split: str = "train"
+    """Of the dataset."""
+    revision: str | None = None
+    """Branch, tag or commit of the dataset; absent: what is newest when the run is planned, and kept to its
+    end."""
+    cache_dir: str | None = None
+    """Where files of the dataset are kept for this and later runs; absent: the cache of huggingface_hub."""
+    streaming: bool = False
+    """Read the dataset from the hub as it is tokenized, and keep no copy."""
     format: InputFormat = "auto"
     """auto: by suffix. Of a folder, files of this format are read; text takes every file."""
     compression: Compression = "auto"
@@ -182,6 +196,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Of the whole run, all processes; absent: half of what is available."""
     block_bytes: ByteSize | None = None
     """Input read, encoded and packed at a time."""
+    batch_size: Count | None = None
+    """Documents encoded at a time, at most; absent: all of a block."""
     memory_map: bool | None = None
     """Map local plain files instead of reading them; absent: as the preset has it."""
     read_ahead: bool | None = None

@@ -11,15 +11,18 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from gristmill.config import TokenizeConfig, TrainConfig
+from gristmill.config import ReadConfig, TokenizeConfig, TrainConfig
 from gristmill.errors import ConfigError, InputError
+from gristmill.hub import default_field
 
 Sections = dict[str, type[msgspec.Struct]]
 Overrides = Iterable[tuple[str, str, Any]]
 Job = TypeVar("Job", TokenizeConfig, TrainConfig)
 SECTIONS: Sections = get_type_hints(TokenizeConfig)
 TRAINING_SECTIONS: Sections = get_type_hints(TrainConfig)
-NO_INPUT = "no input: name files, folders or globs, or set read.inputs in the config"
+NO_INPUT = "no input: name files, folders or globs, or a --dataset, or set read.inputs in the config"
+OF_DATASET = ("dataset_config", "split", "revision", "cache_dir", "streaming")
+"""Options of read that mean nothing without a dataset."""
 BETWEEN_TEXTS = {"read.join", "read.separator"}
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 WORDS = {
@@ -32,7 +35,14 @@ WORDS = {
     "null": "nothing",
 }
 """What msgspec calls types, for people."""
-FILE_NAMES = ("tokenizer.source", "read.inputs", "write.output", "learn.output", "count.folder")
+FILE_NAMES = (
+    "tokenizer.source",
+    "read.inputs",
+    "read.cache_dir",
+    "write.output",
+    "learn.output",
+    "count.folder",
+)
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
     f"{letter}IB": 1 << 10 * (power + 1) for power, letter in enumerate("KMGT")
 }
@@ -98,7 +108,7 @@ def make_job(values: Mapping[str, Any], overrides: Overrides = ()) -> TokenizeCo
         sections,
         {
             "tokenizer.source": "no tokenizer: give --tokenizer, or tokenizer.source in the config",
-            "read.inputs": NO_INPUT,
+            **_needed_input(sections),
             "write.output": "no output folder: give --output, or write.output in the config",
         },
     )
@@ -113,7 +123,7 @@ def make_training(values: Mapping[str, Any], overrides: Overrides = ()) -> Train
         "learn.vocab_size": "no vocabulary size: give --vocab-size, or learn.vocab_size in the config",
     }
     if not sections.get("learn", {}).get("from_counts"):
-        needed["read.inputs"] = NO_INPUT
+        needed |= _needed_input(sections)
     _require(sections, needed)
     return _convert(TRAINING_SECTIONS, sections, TrainConfig)
 
@@ -127,7 +137,27 @@ def _gather(known: Sections, values: Mapping[str, Any], overrides: Overrides) ->
     for name, section in sections.items():
         _check_names(known, name, section)
     _check_texts(sections)
+    _settle_dataset(sections.get("read", {}))
     return sections
+
+
+def _needed_input(sections: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {} if sections.get("read", {}).get("dataset") else {"read.inputs": NO_INPUT}
+
+
+def _settle_dataset(read: dict[str, Any]) -> None:
+    """Refuse options that do not go together, and fill in where a known dataset has its text."""
+    name = read.get("dataset")
+    if not name:
+        default = ReadConfig()
+        lost = [key for key in OF_DATASET if read.get(key, getattr(default, key)) != getattr(default, key)]
+        if lost:
+            raise ConfigError(f"read.{lost[0]} is of a dataset, and none is named; give --dataset")
+        return
+    if read.get("inputs"):
+        raise ConfigError("there are inputs and a dataset; give one or the other")
+    if read.get("text_field") in (None, ReadConfig().text_field):
+        read["text_field"] = default_field(name)
 
 
 def _convert(known: Sections, sections: Mapping[str, Mapping[str, Any]], kind: type[Job]) -> Job:

@@ -10,7 +10,7 @@ import msgspec
 from gristmill.config import ReadConfig, TokenizeConfig, TrainConfig
 from gristmill.job import byte_size
 from gristmill.layout import Layout
-from gristmill.read import InputFile, Slice, list_inputs, slice_file
+from gristmill.read import InputFile, Slice, slice_file
 
 MIN_UNIT_BYTES = 4 << 20
 MAX_UNIT_BYTES = 256 << 20
@@ -40,6 +40,8 @@ class UnitPlan(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[InputFile, ...]
     units: tuple[Unit, ...]
     max_document_bytes: int
+    commit: str = ""
+    """Of the dataset, where the job names one: a branch that moves later moves no run."""
 
     @property
     def num_bytes(self) -> int:
@@ -66,14 +68,6 @@ class CountPlan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="count
     """The plan of a run that counts pieces."""
 
     config: TrainConfig
-
-
-def plan_units(
-    config: ReadConfig, *, least_bytes: int = MIN_UNIT_BYTES
-) -> tuple[tuple[InputFile, ...], tuple[Unit, ...]]:
-    """The input files and the units they are read in."""
-    files = tuple(list_inputs(config))
-    return files, cut_units(config, files, least_bytes=least_bytes)
 
 
 def cut_units(

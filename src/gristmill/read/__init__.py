@@ -6,8 +6,10 @@ from collections.abc import Callable
 from importlib import import_module
 
 from gristmill.config import ReadConfig
+from gristmill.hub import is_pinned
 from gristmill.read.ahead import read_ahead
-from gristmill.read.blocks import Batches, Blocks
+from gristmill.read.at_hand import at_hand
+from gristmill.read.blocks import Batches, Blocks, split_batches
 from gristmill.read.fields import text_paths
 from gristmill.read.find import Listing, find_inputs, list_inputs
 from gristmill.read.inputs import InputFile, Slice
@@ -20,8 +22,10 @@ __all__ = [
     "InputFile",
     "Listing",
     "Slice",
+    "at_hand",
     "describe_file",
     "find_inputs",
+    "is_pinned",
     "is_remote",
     "list_inputs",
     "open_input",
@@ -44,5 +48,7 @@ READERS: dict[str, Reader] = {name: _reader(name) for name in ("jsonl", "parquet
 
 def read_slice(file: InputFile, part: Slice, config: ReadConfig, blocks: Blocks) -> Batches:
     """Documents of a slice in order; a bad file raises `BadFileError` after those before the fault."""
-    batches = READERS[file.format](file, part, config, blocks)
+    batches = READERS[file.format](at_hand(file, config), part, config, blocks)
+    if blocks.max_documents is not None:
+        batches = split_batches(batches, blocks.max_documents)
     return read_ahead(batches) if blocks.read_ahead else batches

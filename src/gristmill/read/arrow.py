@@ -13,7 +13,7 @@ from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Batches, Blocks
 from gristmill.read.columns import find_columns, make_documents
 from gristmill.read.inputs import InputFile, Slice
-from gristmill.read.storage import describe_error, is_remote, open_columns, read_start, unreadable
+from gristmill.read.storage import describe_error, fault_of, is_remote, open_columns, read_start, unreadable
 
 FILE_MAGIC = b"ARROW1"
 OLD_MAGIC = b"FEA1"
@@ -45,7 +45,8 @@ def count_rows(file: InputFile, part: Slice) -> float:
     with _open_arrow(file, memory_map=False) as (source, is_file):
         reader = _open_reader(source, is_file, None)
         if is_file:
-            return float(len(reader.get_batch(part.start)) * (part.stop - part.start))
+            num_batches = min(part.stop, reader.num_record_batches) - part.start
+            return float(len(reader.get_batch(part.start)) * num_batches)
         return float(len(reader.read_next_batch()) * file.num_bytes / source.tell())
 
 
@@ -53,8 +54,9 @@ def count_rows(file: InputFile, part: Slice) -> float:
 def _open_arrow(file: InputFile, *, memory_map: bool) -> Iterator[tuple[Any, bool]]:
     try:
         head = read_start(file.path, len(FILE_MAGIC))
-        if is_remote(file.path):
-            source = pa.PythonFile(open_columns(file.path), "r")
+        watched = open_columns(file.path) if is_remote(file.path) else None
+        if watched is not None:
+            source = pa.PythonFile(watched, "r")
         else:
             source = pa.memory_map(file.path) if memory_map and head else pa.OSFile(file.path)
     except GristmillError:
@@ -68,7 +70,10 @@ def _open_arrow(file: InputFile, *, memory_map: bool) -> Iterator[tuple[Any, boo
             raise BadFileError("not_arrow", "Feather version 1 is not read; write it anew as version 2")
         if head != FILE_MAGIC and not head.startswith(STREAM_MAGIC):
             raise BadFileError("not_arrow", "neither an Arrow file nor an Arrow stream")
-        yield source, head == FILE_MAGIC
+        try:
+            yield source, head == FILE_MAGIC
+        except BadFileError as error:
+            raise fault_of(watched, error) from error
 
 
 def _open_reader(source: Any, is_file: bool, wanted: set[str] | None) -> Any:

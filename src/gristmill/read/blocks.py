@@ -23,6 +23,15 @@ class Blocks(NamedTuple):
     """Local plain files are mapped instead of read."""
     read_ahead: bool
     """A thread reads the next batch while this one is used."""
+    max_documents: int | None = None
+    """In a batch; None is no limit."""
+
+
+def split_batches(batches: Batches, max_documents: int) -> Batches:
+    """The same documents, fewer at a time."""
+    for batch in batches:
+        for start in range(0, max(len(batch), 1), max_documents):
+            yield batch.part(start, start + max_documents)
 
 
 class RecordBlock(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, GristmillError, InputError
+from gristmill.hub import list_dataset
 from gristmill.read.inputs import InputFile
 from gristmill.read.storage import (
     WEB_PROTOCOLS,
@@ -51,6 +52,8 @@ class Listing(NamedTuple):
     """Folders of earlier runs, which are no input of this one."""
     repeated: list[str]
     """Files that were named more than once."""
+    commit: str = ""
+    """Of the dataset, where the job names one."""
 
 
 class Found(NamedTuple):
@@ -66,8 +69,11 @@ def list_inputs(config: ReadConfig) -> list[InputFile]:
     return find_inputs(config).files
 
 
-def find_inputs(config: ReadConfig) -> Listing:
-    """Every file to read, as `list_inputs` gives them, and what was passed over."""
+def find_inputs(config: ReadConfig, *, commit: str = "") -> Listing:
+    """Every file to read, as `list_inputs` gives them, and what was passed over; those of a dataset at the
+    commit, where it is settled."""
+    if config.dataset is not None:
+        return _find_dataset(config, commit)
     if not config.inputs:
         raise ConfigError("read.inputs is empty; name files, folders, patterns or URLs")
     files: dict[str, InputFile] = {}
@@ -90,6 +96,27 @@ def find_inputs(config: ReadConfig) -> Listing:
                 compression=compression,
             )
     return listing._replace(files=list(files.values()))
+
+
+def _find_dataset(config: ReadConfig, commit: str) -> Listing:
+    def format_of(path: str) -> str | None:
+        by_name = split_suffixes(path)[0]
+        return by_name if config.format in ("auto", by_name) else "text" if config.format == "text" else None
+
+    found = list_dataset(config, format_of, commit=commit)
+    files = []
+    for file in found.files:
+        format, compression = _choose_format(file.url, config)
+        files.append(
+            InputFile(
+                path=file.url,
+                num_bytes=file.num_bytes,
+                version=file.digest,
+                format=format,
+                compression=compression,
+            )
+        )
+    return Listing(files, Counter(), [], [], found.commit)
 
 
 def split_suffixes(path: str) -> tuple[str | None, str]:

@@ -29,3 +29,6 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
     that is read as a whole."""
     num_bytes: int
     """What reading it costs, as far as is known before: stored bytes, or the size a footer tells."""
+    is_share: bool = False
+    """Of Parquet: start and stop are bytes of the file, as if its row groups were spread evenly over it, so
+    that a file can be sliced whose footer is not at hand."""

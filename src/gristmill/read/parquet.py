@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -13,7 +15,14 @@ from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Batches, Blocks
 from gristmill.read.columns import Columns, find_columns, make_documents
 from gristmill.read.inputs import InputFile, Slice
-from gristmill.read.storage import describe_error, is_remote, open_columns, read_start, unreadable
+from gristmill.read.storage import (
+    describe_error,
+    fault_of,
+    is_remote,
+    open_columns,
+    read_start,
+    unreadable,
+)
 
 MAGIC = b"PAR1"
 BUFFER_BYTES = 1 << 20
@@ -27,7 +36,7 @@ def read_parquet(file: InputFile, part: Slice, config: ReadConfig, blocks: Block
     with _open_parquet(file, memory_map=blocks.memory_map) as parquet:
         columns = find_columns(parquet.schema_arrow, config)
         num_records = 0
-        for group in range(part.start, min(part.stop, parquet.metadata.num_row_groups)):
+        for group in _groups(parquet, file, part):
             for rows in _read_group(parquet, group, columns, blocks):
                 batch = make_documents(rows, columns, config, blocks, record=num_records)
                 num_records += batch.num_records
@@ -44,8 +53,20 @@ def row_group_sizes(file: InputFile) -> list[int]:
 def count_rows(file: InputFile, part: Slice) -> float:
     """Rows in the row groups of a slice."""
     with _open_parquet(file, memory_map=False) as parquet:
-        groups = range(part.start, min(part.stop, parquet.metadata.num_row_groups))
+        groups = _groups(parquet, file, part)
         return float(sum(parquet.metadata.row_group(group).num_rows for group in groups))
+
+
+def _groups(parquet: Any, file: InputFile, part: Slice) -> range:
+    """The row groups of a slice; of a share, those that begin in it."""
+    num_groups = parquet.metadata.num_row_groups
+    if not part.is_share:
+        return range(part.start, min(part.stop, num_groups))
+    sizes = [max(parquet.metadata.row_group(group).total_byte_size, 0) for group in range(num_groups)]
+    ends = list(accumulate(sizes, initial=0))
+    places = [file.num_bytes * end // max(ends[-1], 1) for end in ends[:-1]]
+    is_last = part.stop >= file.num_bytes  # also takes groups at the end that claim to hold no bytes
+    return range(bisect_left(places, part.start), num_groups if is_last else bisect_left(places, part.stop))
 
 
 @contextmanager
@@ -53,14 +74,14 @@ def _open_parquet(file: InputFile, *, memory_map: bool) -> Iterator[Any]:
     try:
         if not (head := read_start(file.path, len(MAGIC))):
             raise BadFileError("empty_file", "the file holds no bytes")
-        source = open_columns(file.path) if is_remote(file.path) else file.path
+        source = open_columns(file.path) if is_remote(file.path) else None
     except GristmillError:
         raise
     except Exception as error:
         raise unreadable(error) from error
     try:
         parquet = pq.ParquetFile(
-            source,
+            source or file.path,
             memory_map=memory_map,
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
@@ -68,9 +89,12 @@ def _open_parquet(file: InputFile, *, memory_map: bool) -> Iterator[Any]:
         )
     except Exception as error:
         reason = "corrupt" if head == MAGIC else "not_parquet"
-        raise BadFileError(reason, describe_error(error)) from error
+        raise fault_of(source, BadFileError(reason, describe_error(error))) from error
     with parquet:
-        yield parquet
+        try:
+            yield parquet
+        except BadFileError as error:
+            raise fault_of(source, error) from error
 
 
 def _read_group(parquet: Any, group: int, columns: Columns, blocks: Blocks) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Blocks
 from gristmill.read.codecs import FED_BYTES, decode_file
 from gristmill.read.inputs import InputFile
-from gristmill.read.storage import is_remote, open_input, unreadable
+from gristmill.read.storage import is_remote, open_input, open_stream, unreadable
 
 Fill = Callable[[memoryview], int]
 """Puts bytes at the start of a view, and says how many; 0 at the end."""
@@ -93,8 +93,9 @@ class MappedSource:
 @contextmanager
 def open_source(file: InputFile, blocks: Blocks, *, position: int) -> Iterator[Source]:
     """The content of a file from a position on, decompressed where it is compressed."""
-    with open_checked(file.path) as opened:
-        if file.compression != "none":
+    is_compressed = file.compression != "none"
+    with open_checked(file.path, is_stream=is_compressed) as opened:
+        if is_compressed:
             yield StreamSource(_fill_from_decoder(opened, file.compression))
         elif blocks.memory_map and not is_remote(file.path):
             yield MappedSource(opened, position)
@@ -105,10 +106,10 @@ def open_source(file: InputFile, blocks: Blocks, *, position: int) -> Iterator[S
 
 
 @contextmanager
-def open_checked(path: str) -> Iterator[BinaryIO]:
+def open_checked(path: str, *, is_stream: bool = False) -> Iterator[BinaryIO]:
     """An open file; one that cannot be opened is a bad file."""
     try:
-        opened = open_input(path)
+        opened = open_stream(path) if is_stream else open_input(path)
     except GristmillError:
         raise
     except Exception as error:

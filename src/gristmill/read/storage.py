@@ -90,13 +90,45 @@ def open_input(path: str) -> BinaryIO:
     return cast(BinaryIO, store.open(name, "rb", block_size=block_bytes, cache_type="readahead"))
 
 
-def open_columns(path: str) -> BinaryIO:
+def open_stream(path: str) -> BinaryIO:
+    """A file that is read once, from its start: of the hub in one request, which is faster than many."""
+    if not path.startswith("hf://"):
+        return open_input(path)
+    store, name = open_store(path)
+    return cast(BinaryIO, store.open(name, "rb", block_size=0, cache_type="none"))
+
+
+class WatchedFile:
+    """A file of a store that remembers why it could not be read: the reader of its format cannot tell that
+    from a damaged file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.fault: Exception | None = None
+        self._file = file
+
+    def read(self, num_bytes: int = -1) -> bytes:
+        try:
+            return self._file.read(num_bytes)
+        except Exception as error:
+            self.fault = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def open_columns(path: str) -> WatchedFile:
     """A remote file of columns, whose parts are read in any order."""
     if not serves_ranges(path):
         raise BadFileError(
             "unreadable", "the server gives whole files only; fetch the file and read it there"
         )
-    return open_input(path)
+    return WatchedFile(open_input(path))
+
+
+def fault_of(file: WatchedFile | None, error: BadFileError) -> BadFileError:
+    """What is wrong with a file of columns: the store, where that failed, and not the file."""
+    return unreadable(file.fault) if file is not None and file.fault is not None else error
 
 
 def read_start(path: str, num_bytes: int) -> bytes:
@@ -134,4 +166,8 @@ def describe_error(error: BaseException) -> str:
     """An error in one line; never empty."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    said = " ".join(str(error).split())[:300] or type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status in (401, 403):
+        return f"{said}; accept its terms and log in (hf auth login), or set HF_TOKEN"
+    return said

@@ -11,6 +11,8 @@ import msgspec
 from gristmill.config import EncodeConfig, OutputFormat, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.formats import check_formats, formats_of
+from gristmill.hub import to_fetch
+from gristmill.hub.cache import cache_root
 from gristmill.layout import Layout
 from gristmill.plan import cut_units
 from gristmill.read import InputFile, find_inputs
@@ -20,7 +22,7 @@ from gristmill.report.words import of_bytes
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.process import WORKER_BYTES
-from gristmill.run.resume import holds_nothing
+from gristmill.run.resume import holds_nothing, settled_commit
 from gristmill.run.settle import (
     TokenizerFacts,
     explain_changes,
@@ -90,13 +92,16 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
     tokenizer = load_configured(config.tokenizer)
     facts = facts_of(tokenizer, config.tokenizer.source)
     layout, problems = _settle(config, facts)
-    listing = find_inputs(config.read)
+    commit = settled_commit(Path(config.write.output), config.read, force=force)
+    listing = find_inputs(config.read, commit=commit)
     files = tuple(listing.files)
     units = cut_units(config.read, files)
-    sample = take_sample(config, layout, files, units, tokenizer, budget.blocks)
+    sample = take_sample(_sampled(config), layout, files, units, tokenizer, budget.blocks)
     counts, num_bad, text_bytes = _scale(config, sample, layout, num_units=len(units))
     disk = estimate_disk(counts, config.write, layout)
-    problems += _bad_input(config, sample) + _no_room(config, disk.total_bytes)
+    problems += _bad_input(config, sample) + _no_room(Path(config.write.output), disk.total_bytes)
+    fetch_problems, fetch_warnings = _to_fetch(config, files)
+    problems += fetch_problems
     problems += [] if force else _other_run(config, layout, files)
     return Estimate(
         inputs=tuple(_input_kind(kind, found) for kind, found in sample.kinds.items()),
@@ -127,6 +132,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
             *option_warnings(config),
             *input_warnings(config.read, listing),
             *_warnings(config, sample, facts),
+            *fetch_warnings,
             *([] if force else _same_run(config, problems)),
         ),
     )
@@ -241,14 +247,34 @@ def _bad_input(config: TokenizeConfig, sample: Sample) -> list[str]:
     return problems
 
 
-def _no_room(config: TokenizeConfig, num_bytes: int) -> list[str]:
-    folder = Path(config.write.output).absolute()
+def _sampled(config: TokenizeConfig) -> TokenizeConfig:
+    """The job as it is sampled: of a dataset that is not in the cache, no more than the sample is fetched."""
+    if config.read.dataset is None:
+        return config
+    return msgspec.structs.replace(config, read=msgspec.structs.replace(config.read, streaming=True))
+
+
+def _to_fetch(config: TokenizeConfig, files: tuple[InputFile, ...]) -> tuple[list[str], list[str]]:
+    """What stands in the way of fetching the dataset, and what it takes."""
+    read = config.read
+    if read.dataset is None or read.streaming:
+        return [], []
+    needed = to_fetch([(file.path, file.num_bytes, file.version) for file in files], read.cache_dir)
+    root = cache_root(read.cache_dir)
+    if config.run.max_rows or config.run.max_tokens:
+        return [], [f"files of the dataset are fetched into {root} as they are needed for the limit"]
+    said = f"{of_bytes(needed)} of the dataset are fetched into {root}; --streaming reads without a copy"
+    return _no_room(root, needed, "the dataset"), [said] if needed else []
+
+
+def _no_room(folder: Path, num_bytes: int, what: str = "the output") -> list[str]:
+    folder = folder.absolute()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if num_bytes <= free:
         return []
-    return [f"the output takes about {of_bytes(num_bytes)}, and {folder} has {of_bytes(free)} free"]
+    return [f"{what} takes about {of_bytes(num_bytes)}, and {folder} has {of_bytes(free)} free"]
 
 
 def _other_run(config: TokenizeConfig, layout: Layout, files: tuple[InputFile, ...]) -> list[str]:

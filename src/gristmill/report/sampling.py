@@ -21,7 +21,7 @@ from gristmill.pack import make_packer
 from gristmill.pack.rows import Rows, Segments
 from gristmill.pack.windows import split_segments
 from gristmill.plan import Unit
-from gristmill.read import Blocks, InputFile, Slice, read_slice
+from gristmill.read import Blocks, InputFile, Slice, at_hand, read_slice
 from gristmill.read.measure import share_read
 from gristmill.tokenizer import Tokenizer
 
@@ -155,6 +155,7 @@ class _Looker:
         is_end = True
         start = time.perf_counter()
         try:
+            file = at_hand(file, self._config.read)
             for documents in read_slice(file, part, self._config.read, self._blocks):
                 num_records += documents.num_records
                 num_bytes += documents.num_bytes

@@ -101,6 +101,8 @@ def figures(snapshot: Snapshot) -> list[str]:
         f"{of_bytes(snapshot.bytes_per_s)}/s",
         f"{eta(snapshot)} left",
     ]
+    if snapshot.fetched_bytes < snapshot.fetch_bytes:
+        parts.append(f"{of_bytes(snapshot.fetched_bytes)} of {of_bytes(snapshot.fetch_bytes)} fetched")
     if snapshot.units_failed:
         parts.append(f"{plural(snapshot.units_failed, 'unit')} FAILED")
     if snapshot.bad_documents:

@@ -58,6 +58,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
             max_document_bytes=_max_document_bytes(config, memory),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
             read_ahead=is_extreme if run.read_ahead is None else run.read_ahead,
+            max_documents=run.batch_size,
         ),
         write_behind=is_extreme if run.write_behind is None else run.write_behind,
         counter_bytes=max(counter_bytes, MIN_COUNTER_BYTES),

@@ -17,13 +17,14 @@ from gristmill.ledger import add_up, check_balance
 from gristmill.plan import CountPlan, cut_units
 from gristmill.read import find_inputs
 from gristmill.records import FileRecord, Ledger, UnitRecord
+from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.folder import COUNTED, EVENTS, INVENTORY, prepare_folder, read_records, write_json
 from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress
 from gristmill.run.quarantine import first_fault, merge_quarantine
-from gristmill.run.resume import plan_or_resume
+from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.warn import input_warnings
 from gristmill.run.work import Work, check_bad_fraction
@@ -65,7 +66,7 @@ def count(
     backends: dict[str, Any] = {"inline": InlineBackend, "local": LocalBackend}
     backend = backends[choose_backend(config)](config, processes)
     try:
-        listing = find_inputs(config.read)
+        listing = find_inputs(config.read, commit=settled_commit(folder, config.read, force=force))
         files = tuple(listing.files)
         units = cut_units(config.read, files, least_bytes=UNIT_BYTES)
         warnings = tuple(input_warnings(config.read, listing))
@@ -77,6 +78,7 @@ def count(
             files=files,
             units=units,
             max_document_bytes=backend.budget.blocks.max_document_bytes,
+            commit=listing.commit,
         )
         plan = plan_or_resume(folder, plan, force=force)
         prepare_folder(folder, ())
@@ -109,7 +111,8 @@ def _count_units(
             plan.config.run, max_rows=plan.config.count.max_documents, max_tokens=None
         )
         work = Work(plan, limits, backend, progress, records)
-        work.do_units(pending)
+        with fetching_ahead(plan, limits, pending, progress):
+            work.do_units(pending)
         last = progress.note("failed" if work.failed else "counted", failed=len(work.failed))
     if work.failed:
         unit, why = next(iter(sorted(work.failed.items())))

@@ -48,6 +48,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int
     num_workers: int
     stage_s: dict[str, float]
+    fetched_bytes: int = 0
+    """Of a dataset, in the cache."""
+    fetch_bytes: int = 0
+    """Of a dataset, to be in the cache when all is done; 0 where nothing is fetched."""
 
 
 class Progress:
@@ -72,6 +76,7 @@ class Progress:
         self._failed: set[int] = set()
         self._stage_s: Counter[str] = Counter()
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = 0
+        self.fetching: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
     def worked(self, unit: int, block: Block) -> None:
         """A worker has done some more of a unit."""
@@ -112,6 +117,7 @@ class Progress:
         )
         tokens = self._totals.tokens + sum(part.num_tokens for part in parts)
         bytes_done = self._bytes_done + bytes_under_way
+        fetched_bytes, fetch_bytes = self.fetching()
         return Snapshot(
             event=event,
             time=round(time.time(), 3),
@@ -132,6 +138,8 @@ class Progress:
             peak_memory_bytes=self.peak_memory_bytes,
             num_workers=self.num_workers,
             stage_s={stage: round(seconds, 3) for stage, seconds in sorted(self._stage_s.items())},
+            fetched_bytes=fetched_bytes,
+            fetch_bytes=fetch_bytes,
         )
 
     def note(self, event: str = "progress", **facts: object) -> Snapshot:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gristmill.config import RunJob
+from gristmill.config import ReadConfig, RunJob
 from gristmill.errors import ResumeError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan
@@ -24,6 +24,8 @@ from gristmill.run.folder import (
 )
 from gristmill.run.settle import explain_changes
 
+WISH = ("dataset", "dataset_config", "split", "revision")
+"""What of a dataset is asked for."""
 AnyPlan = TypeVar("AnyPlan", Plan, CountPlan)
 
 
@@ -52,6 +54,14 @@ def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
     if resumed != before:
         _write(folder, resumed)
     return resumed
+
+
+def settled_commit(folder: Path, read: ReadConfig, *, force: bool) -> str:
+    """The commit of the dataset that the run in the folder reads, where it is the same wish; else none."""
+    before = None if force or read.dataset is None else read_any_plan(folder)
+    if before is None or any(getattr(before.config.read, key) != getattr(read, key) for key in WISH):
+        return ""
+    return before.commit
 
 
 def holds_nothing(folder: Path, plan: Plan | CountPlan) -> bool:

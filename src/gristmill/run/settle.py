@@ -24,8 +24,9 @@ END_WORDS = ("endoftext", "end_of_text", "eos", "</s>", "end")
 MAX_CHANGES_SHOWN = 5
 SIZES = (("read", "max_document_bytes"), ("read", "unit_bytes"), ("write", "shard_bytes"))
 INPUT = "input "
-NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output")
-"""Options that change no shard; inputs are told by their files."""
+OF_DATASET = ("dataset", "dataset_config", "split", "revision", "cache_dir", "streaming")
+NOT_IN_OUTPUT = ("on_bad_document", "on_bad_file", "inputs", "output", *OF_DATASET)
+"""Options that change no shard; inputs and datasets are told by their files."""
 
 
 class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,8 +15,9 @@ from gristmill.config import TokenizeConfig
 from gristmill.formats import check_formats
 from gristmill.load.folder import tokenizer_versions
 from gristmill.plan import Plan, cut_units
-from gristmill.read import find_inputs
+from gristmill.read import Listing, find_inputs
 from gristmill.records import Manifest
+from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
     EVENTS,
@@ -31,7 +33,7 @@ from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.process import WorkerProcess, choose_backend, is_small
 from gristmill.run.progress import OnProgress, Progress, Snapshot
-from gristmill.run.resume import plan_or_resume
+from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import identity_of, settle_layout, settle_sizes
 from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
 from gristmill.run.work import Work
@@ -88,7 +90,8 @@ def tokenize(
         backend = _open_backend(config, processes)
         try:
             versions = tokenizer_versions(config.tokenizer.source)
-            listing = find_inputs(config.read)  # while workers load the tokenizer
+            commit = settled_commit(folder, config.read, force=force)
+            listing = find_inputs(config.read, commit=commit)  # while workers load the tokenizer
             files = tuple(listing.files)
             units = cut_units(config.read, files)
             warnings = (*option_warnings(config), *input_warnings(config.read, listing))
@@ -106,6 +109,7 @@ def tokenize(
                     files=files,
                     units=units,
                     max_document_bytes=backend.budget.blocks.max_document_bytes,
+                    commit=listing.commit,
                     tokenizer_path=os.path.abspath(config.tokenizer.source) if versions else "",
                     tokenizer_files=versions,
                 ),
@@ -146,7 +150,7 @@ def _finished_before(config: TokenizeConfig, folder: Path) -> RunResult | None:
     manifest = read_manifest(folder)
     if manifest is None or tokenizer_versions(config.tokenizer.source) != plan.tokenizer_files:
         return None
-    listing = find_inputs(config.read)
+    listing = find_inputs(config.read) if not plan.commit else Listing(list(plan.files), Counter(), [], [])
     if tuple(listing.files) != plan.files:
         return None
     warnings = (*option_warnings(config), *input_warnings(config.read, listing))
@@ -167,7 +171,8 @@ def _run(
     with closing(progress):
         progress.note("start", units_pending=len(pending))
         work = Work(plan, plan.config.run, backend, progress, records)
-        work.do_units(pending)
+        with fetching_ahead(plan, plan.config.run, pending, progress):
+            work.do_units(pending)
         if not work.failed:
             work.do_tails()
             manifest = finish(plan, folder, work.records)

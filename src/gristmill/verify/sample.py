@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.config import OutputFormat
+from gristmill.config import OutputFormat, ReadConfig
 from gristmill.errors import GristmillError, UnsupportedTokenizerError
 from gristmill.finished import FinishedRun, find_item, find_occurrences, source_of
 from gristmill.formats import read_shard
 from gristmill.formats.protocol import ShardView
-from gristmill.read import Blocks, InputFile, Slice, describe_file, read_slice
+from gristmill.read import Blocks, InputFile, Slice, describe_file, is_pinned, read_slice
 from gristmill.read.storage import is_remote
 from gristmill.run.worker import load_configured
 from gristmill.tokenizer import Tokenizer
@@ -120,7 +120,7 @@ def read_again(
     try:
         if not is_remote(file.path) and not os.path.exists(file.path):
             raise UnreadError(f"{file.path}: is not there any more")
-        if describe_file(file.path) != (file.num_bytes, file.version):
+        if not is_pinned(file.path) and describe_file(file.path) != (file.num_bytes, file.version):
             raise UnreadError(f"{file.path}: has changed since the run")
         left = []
         for one in wanted:
@@ -138,7 +138,7 @@ def read_again(
 
 def _read_line(run: FinishedRun, file: InputFile, whole: Slice, one: Chosen) -> bytes | None:
     """The text of the one line that begins at a byte; None where lines cannot be found so."""
-    config = run.plan.config.read
+    config = _read_config(run)
     is_lines = file.format == "jsonl" or (file.format == "text" and config.document == "line")
     if not is_lines or file.compression != "none" or one.position < 0 or whole.stop > file.num_bytes + 1:
         return None
@@ -157,7 +157,7 @@ def _read_slice(
     left = {one.record: one for one in wanted}
     if not left:
         return
-    with closing(read_slice(file, whole, run.plan.config.read, _blocks(run))) as batches:
+    with closing(read_slice(file, whole, _read_config(run), _blocks(run))) as batches:
         for batch in batches:
             for i in np.flatnonzero(np.isin(batch.records, list(left))).tolist():
                 one = left.pop(int(batch.records[i]))
@@ -165,6 +165,12 @@ def _read_slice(
             if not left:
                 return
     raise UnreadError(f"{file.path}: gives no document for {len(left)} records that were documents")
+
+
+def _read_config(run: FinishedRun) -> ReadConfig:
+    """Few documents are read again: of a dataset that is not in the cache any more, no more than those."""
+    read = run.plan.config.read
+    return msgspec.structs.replace(read, streaming=True) if read.dataset else read
 
 
 def _blocks(run: FinishedRun) -> Blocks:
