@@ -40,11 +40,11 @@ input, for a tenth more time."""
 class WorkerProcess:
     """A worker process, its pipes, and what it prints."""
 
-    def __init__(self, *, is_frugal: bool) -> None:
+    def __init__(self, *, is_frugal: bool, program: str = PROGRAM) -> None:
         settings = ONE_THREAD | (FRUGAL if is_frugal else {})
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *sys.path],
+            [sys.executable, "-c", program, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
