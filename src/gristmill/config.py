@@ -290,7 +290,8 @@ class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     eos_id: WholeNumber | None = None
     """Absent: the tokenizer's."""
     pad_id: WholeNumber | None = None
-    """Absent: the tokenizer's, else EOS, else the special token most likely to be one, else 0. It is masked."""
+    """Of padding, which is masked; absent: the tokenizer's, else EOS, else its special token that most likely
+    ends documents, else 0."""
     special_tokens: SpecialTokenPolicy = "parse"
     """Text that spells a special token is the token, as transformers has it, stays text (text), or is refused
     (error)."""

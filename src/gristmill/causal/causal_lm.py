@@ -19,7 +19,7 @@ LOGGER = "gristmill.causal"
 class CausalLMTokenizer:
     """Turns datasets of text into datasets of rows with `input_ids`, `attention_mask` and `labels`.
 
-    The config is a CausalLMConfig, a dict, or the path of a YAML file; its keys may stand under `tokenizer`."""
+    The config is a CausalLMConfig, a dict or the path of a YAML file, its keys bare or under `tokenizer`."""
 
     def __init__(self, config: CausalSource) -> None:
         self._config = as_causal(config)
@@ -35,7 +35,7 @@ class CausalLMTokenizer:
         return self._config
 
     def tokenize(self, dataset: Any) -> Any:
-        """The rows of a Dataset, IterableDataset, DatasetDict or IterableDatasetDict, as one of the same kind.
+        """The rows of a Dataset, IterableDataset, DatasetDict or IterableDatasetDict, as the same kind.
 
         Every document is cut into windows of `context_length`, of which neighbours share `overlap` tokens;
         the last is padded. A document without tokens gives no row."""

@@ -36,14 +36,7 @@ class Encoder:
     def __init__(self, config: CausalLMConfig) -> None:
         self.config = config
         self._opened = open_tokenizer(config.tokenizer_name)
-        self._round = settle_round(
-            self._opened,
-            add_bos=config.add_bos,
-            add_eos=config.add_eos,
-            bos_id=config.bos_id,
-            eos_id=config.eos_id,
-            pad_id=config.pad_id,
-        )
+        self._round = settle_round(self._opened, config)
         self._pool: Pool | None = None
         self._pool_owner = 0
 

@@ -1,13 +1,13 @@
 """A tokenizer by name, and what the model should see round a document and after it.
 
-Files are loaded by `load_tokenizer`; what has none of its files (tokenizers that exist only as Python code, old
-vocabularies) is loaded by transformers, if that is installed.
+Files are loaded by `load_tokenizer`; what has none of its files (tokenizers that exist only as Python code,
+old vocabularies) is loaded by transformers, if that is installed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import tokenizers
 
+from gristmill.config import CausalLMConfig
 from gristmill.errors import ConfigError, TokenizerError
 from gristmill.load.folder import TOKENIZER_JSON
 from gristmill.load.hub import looks_like_hub_name
@@ -39,7 +40,7 @@ PROBE_ID = 0xFFFF_FFFF
 """Of the one word that the probe knows: no tokenizer has an id as large."""
 
 Kind = Literal["native", "reference", "library", "python"]
-"""Who encodes: our threads, the tokenizers library, tiktoken or sentencepiece, or one Python call a document."""
+"""Who encodes: our threads, the tokenizers library, tiktoken or sentencepiece, or Python, text by text."""
 
 
 class Opened(NamedTuple):
@@ -106,19 +107,14 @@ class _Json(msgspec.Struct):
 
 
 def _added_by_file(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """As transformers has it: what tokenizer_config.json says, else what the post-processor does."""
+    """What the post-processor does; files beside it have no say, as in transformers."""
     about = tokenizer.describe()
     if about["format"] != TOKENIZER_JSON:
         return (), ()
     path = Path(str(about["file"]))
-    switches = _switches(path.parent / "tokenizer_config.json") if path.name == TOKENIZER_JSON else {}
-    if switches:
-        bos = tokenizer.bos_id if switches.get("add_bos_token") else None
-        eos = tokenizer.eos_id if switches.get("add_eos_token") else None
-        return _one(bos), _one(eos)
     found = msgspec.json.decode(path.read_bytes(), type=_Json).post_processor
     # The library itself is asked, through a tokenizer of one word: the real one takes half a second to build.
-    probe = {
+    probe: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -131,15 +127,6 @@ def _added_by_file(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ..
     }
     ids = tokenizers.Tokenizer.from_str(msgspec.json.encode(probe).decode()).encode("a").ids
     return _split_round(ids, [PROBE_ID], str(path))
-
-
-def _switches(path: Path) -> dict[str, bool]:
-    try:
-        values = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return {}
-    keys = ("add_bos_token", "add_eos_token")
-    return {key: bool(values[key]) for key in keys if isinstance(values, dict) and values.get(key) is not None}
 
 
 def _split_round(ids: list[int], bare: list[int], source: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -171,42 +158,25 @@ class Round(NamedTuple):
     pad_id: int
 
 
-def settle_round(
-    opened: Opened,
-    *,
-    add_bos: bool | None,
-    add_eos: bool | None,
-    bos_id: int | None,
-    eos_id: int | None,
-    pad_id: int | None,
-) -> Round:
+def settle_round(opened: Opened, config: CausalLMConfig) -> Round:
     """What the config says, else what the tokenizer does."""
     tokenizer = opened.tokenizer
-    bos, eos = _or(bos_id, tokenizer.bos_id), _or(eos_id, tokenizer.eos_id)
+    bos = tokenizer.bos_id if config.bos_id is None else config.bos_id
+    eos = tokenizer.eos_id if config.eos_id is None else config.eos_id
     likely = likely_end(tokenizer.special_tokens)
-    pad = next(id_ for id_ in (pad_id, tokenizer.pad_id, eos, likely, 0) if id_ is not None)
-    for key, id_ in (("bos_id", bos_id), ("eos_id", eos_id), ("pad_id", pad_id)):
+    pad = next(id_ for id_ in (config.pad_id, tokenizer.pad_id, eos, likely, 0) if id_ is not None)
+    for key in ("bos_id", "eos_id", "pad_id"):
+        id_ = getattr(config, key)
         if id_ is not None and id_ >= tokenizer.vocab_size:
             last = tokenizer.vocab_size - 1
             raise ConfigError(f"{key} is {id_}; the tokenizer {opened.source} has ids 0 to {last}")
-    prefix = _chosen("bos", add_bos, bos, opened.prefix, opened, likely=None)
-    suffix = _chosen("eos", add_eos, eos, opened.suffix, opened, likely=likely)
+    for role, is_added, id_ in (("bos", config.add_bos, bos), ("eos", config.add_eos, eos)):
+        if is_added and id_ is None:
+            example = f", such as {likely}" if role == "eos" and likely is not None else ""
+            raise ConfigError(
+                f"add_{role} is True, and the tokenizer {opened.source} names no {role.upper()}; "
+                f"set {role}_id to one of its ids 0 to {tokenizer.vocab_size - 1}{example}"
+            )
+    prefix = opened.prefix if config.add_bos is None else _one(bos if config.add_bos else None)
+    suffix = opened.suffix if config.add_eos is None else _one(eos if config.add_eos else None)
     return Round(prefix, suffix, pad)
-
-
-def _chosen(
-    role: str, is_added: bool | None, id_: int | None, own: Sequence[int], opened: Opened, *, likely: int | None
-) -> tuple[int, ...]:
-    if is_added is None:
-        return tuple(own)
-    if is_added and id_ is None:
-        example = "" if likely is None else f", such as {likely}"
-        raise ConfigError(
-            f"add_{role} is True, and the tokenizer {opened.source} names no {role.upper()}; "
-            f"set {role}_id to one of its ids 0 to {opened.tokenizer.vocab_size - 1}{example}"
-        )
-    return _one(id_) if is_added else ()
-
-
-def _or(given: int | None, own: int | None) -> int | None:
-    return own if given is None else given

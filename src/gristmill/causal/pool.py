@@ -8,14 +8,15 @@ import os
 import queue
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Literal
+from functools import partial
+from typing import IO, Any
 
 import msgspec
 import numpy as np
 
 from gristmill import errors
 from gristmill.batch import TokenBatch
-from gristmill.engines import Bytes, Offsets
+from gristmill.engines import Bytes, Offsets, SpecialTokens
 from gristmill.errors import InputError, RunError, TokenizerError
 from gristmill.run.process import WorkerProcess
 
@@ -42,7 +43,7 @@ class Part(msgspec.Struct, frozen=True, tag="part"):
 
     num_documents: int
     num_bytes: int
-    special_tokens: Literal["text", "parse"]
+    special_tokens: SpecialTokens
 
 
 class Ids(msgspec.Struct, frozen=True, tag="ids"):
@@ -76,10 +77,11 @@ class Pool:
             talk.send(Open(source))
             self._idle.put(talk)
 
-    def encode(self, text: Bytes, offsets: Offsets, *, special_tokens: Literal["text", "parse"]) -> TokenBatch:
+    def encode(self, text: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens) -> TokenBatch:
         """Ids of all documents."""
         parts = list(cut_parts(offsets, len(self._processes) * PARTS_EACH))
-        done = list(self._threads.map(lambda part: self._encode_part(text, offsets, part, special_tokens), parts))
+        encode = partial(self._encode_part, text, offsets, special_tokens)
+        done = list(self._threads.map(encode, parts))
         ids = [np.empty(0, np.uint32), *(one.ids for one in done)]
         lengths = [np.zeros(1, np.int64), *(np.diff(one.offsets) for one in done)]
         return TokenBatch(np.concatenate(ids), np.cumsum(np.concatenate(lengths)))
@@ -95,7 +97,7 @@ class Pool:
             process.end()
 
     def _encode_part(
-        self, text: Bytes, offsets: Offsets, part: tuple[int, int], special_tokens: Literal["text", "parse"]
+        self, text: Bytes, offsets: Offsets, special_tokens: SpecialTokens, part: tuple[int, int]
     ) -> TokenBatch:
         start, stop = part
         own = offsets[start : stop + 1]
@@ -155,11 +157,11 @@ class _Talk:
         line = self._answers.readline()
         if not line:
             raise self._gone()
-        answer = msgspec.json.decode(line, type=Answer)  # type: ignore[arg-type]
+        answer: Answer = msgspec.json.decode(line, type=Answer)
         if isinstance(answer, Failed):
             kind = getattr(errors, answer.kind, None)
             raise (kind if isinstance(kind, type) else InputError)(answer.message)
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     def read(self, count: int, dtype: Any) -> Any:
         """So many numbers."""

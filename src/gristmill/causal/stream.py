@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from gristmill.causal.encoding import Encoder
 from gristmill.causal.rows import cut_rows, lay_columns, new_columns, to_arrow
-from gristmill.causal.table import check_column, encode_part, features_of, load_datasets, read_parts, schema_of
+from gristmill.causal.table import (
+    check_column,
+    encode_part,
+    features_of,
+    load_datasets,
+    read_parts,
+    schema_of,
+)
 
 BATCH_BYTES = 32 << 20
 """Of rows, at a row a document: what is held while they are iterated over."""

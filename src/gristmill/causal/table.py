@@ -80,7 +80,7 @@ def check_column(columns: list[str] | None, config: CausalLMConfig) -> None:
 def choose_batch_size(dataset: Any, column: str) -> int:
     """Documents whose text takes a small share of the memory there is."""
     texts = dataset.data.column(column)
-    mean_bytes = max(1, texts.nbytes // max(1, len(texts)))
+    mean_bytes = max(1, int(texts.nbytes) // max(1, len(texts)))
     return max(1, min(MAX_BATCH, part_bytes() // mean_bytes))
 
 
@@ -91,7 +91,7 @@ def part_bytes() -> int:
 
 
 def read_parts(tables: Iterator[Any], column: str) -> Iterator[Part]:
-    """Documents of tables, as they lie in Arrow's memory, so many at a time that a part is of bounded size."""
+    """Documents of tables, as they lie in Arrow's memory, in parts of bounded size."""
     first_row, most = 0, part_bytes()
     for table in tables:
         for chunk in table.column(column).chunks:
@@ -103,7 +103,8 @@ def _cut(chunk: Any, column: str, first_row: int, most: int) -> Iterator[Part]:
     if chunk.null_count:
         row = first_row + int(np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False))[0])
         raise InputError(
-            f"row {row}: {column} is null; drop such rows: dataset.filter(lambda row: row[{column!r}] is not None)"
+            f"row {row}: {column} is null; drop such rows: "
+            f"dataset.filter(lambda row: row[{column!r}] is not None)"
         )
     try:
         text, offsets = flatten_texts(chunk)
