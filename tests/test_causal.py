@@ -5,6 +5,10 @@ import logging
 import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -87,7 +91,7 @@ def test_real_documents_become_the_rows_of_a_plain_loop(kind, step, folders):
 @pytest.mark.parametrize("mask_overlap", [False, True])
 def test_every_kind_of_dataset_gives_the_same_rows(overlap, mask_overlap, folders):
     reference = AutoTokenizer.from_pretrained(folders("byte_level"))
-    texts = list(real_texts()[::40]) + ["", "<|endoftext|>", "a <|pad|> b"]
+    texts = [*real_texts()[::40], "", "<|endoftext|>", "a <|pad|> b"]
     config = {"context_length": 16, "overlap": overlap, "mask_overlap": mask_overlap}
     tokenizer = causal(folders("byte_level"), **config)
     expected = slow_rows(reference, texts, **config, pad_id=pad_of(reference))
@@ -196,9 +200,10 @@ def test_a_damaged_cache_file_is_written_again(folders, tmp_path):
     first = tokenizer.tokenize(dataset)
     expected, path = rows_of(first), first.cache_files[0]["filename"]
     del first
-    with open(path, "wb") as file:
-        file.write(b"nothing of the kind")
-    assert rows_of(tokenizer.tokenize(dataset)) == expected
+    whole = Path(path).read_bytes()
+    for damaged in (b"nothing of the kind", whole[: len(whole) // 2], whole[:-4], b""):
+        Path(path).write_bytes(damaged)
+        assert rows_of(tokenizer.tokenize(dataset)) == expected
 
 
 def test_a_failure_midway_leaves_no_file_behind(folders, tmp_path):
@@ -207,6 +212,51 @@ def test_a_failure_midway_leaves_no_file_behind(folders, tmp_path):
     with pytest.raises(InputError, match=r"^row 50: text is null; drop such rows: dataset.filter"):
         causal(folders("byte_level"), context_length=32, batch_size=5).tokenize(dataset)
     assert sorted(os.listdir(tmp_path / "data")) == before
+
+
+def test_a_killed_process_leaves_no_rows_and_its_draft_goes_in_time(folders, tmp_path):
+    saved(real_texts(), tmp_path / "data")
+    before = set(os.listdir(tmp_path / "data"))
+    script = f"""
+import datasets, gristmill, os, signal
+from gristmill.causal import table
+table.PART_BYTES = (50_000, 50_000)
+flush = table.RowsFile._flush
+def killed(self):
+    flush(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+table.RowsFile._flush = killed
+config = dict(tokenizer_name={str(folders("byte_level"))!r}, context_length=32, verbose_level="ERROR")
+gristmill.CausalLMTokenizer(config).tokenize(datasets.load_from_disk({str(tmp_path / "data")!r}))
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, check=False, capture_output=True)
+    assert ended.returncode == -signal.SIGKILL
+    (draft,) = set(os.listdir(tmp_path / "data")) - before
+    os.utime(tmp_path / "data" / draft, (0, 0))
+    dataset = datasets.load_from_disk(tmp_path / "data")
+    made = causal(folders("byte_level"), context_length=32).tokenize(dataset)
+    assert len(made) >= len(dataset)
+    assert set(os.listdir(tmp_path / "data")) - before == {Path(made.cache_files[0]["filename"]).name}
+
+
+def test_a_null_in_a_stream_is_named(folders):
+    dataset = datasets.Dataset.from_dict({"text": ["a", None]}).to_iterable_dataset()
+    stream = causal(folders("byte_level"), context_length=8).tokenize(dataset)
+    with pytest.raises(InputError, match=r"^in a batch of 2 documents of the stream, row 1: text is null"):
+        list(stream)
+
+
+def test_a_stream_whose_columns_nobody_knows_is_looked_at(folders):
+    def records():
+        yield from ({"body": text, "other": 1 if text else "mixed"} for text in ("some text", "", "more text"))
+
+    dataset = datasets.IterableDataset.from_generator(records)
+    made = causal(folders("byte_level"), context_length=8, text_column="body").tokenize(dataset)
+    texts = datasets.Dataset.from_dict({"text": [record["body"] for record in records()]})
+    assert rows_of(made) == rows_of(causal(folders("byte_level"), context_length=8).tokenize(texts))
+    with pytest.raises(InputError, match=r"no column 'text' \(it has body, other\); set text_column"):
+        list(causal(folders("byte_level"), context_length=8).tokenize(dataset))
 
 
 def test_a_dataset_where_nothing_may_be_written_is_tokenized_elsewhere(folders, tmp_path, monkeypatch):
@@ -328,7 +378,7 @@ def test_what_is_no_dataset_of_text_is_refused(folders):
         tokenizer.tokenize([{"text": "a"}])
     with pytest.raises(InputError, match=r"no column 'text' \(it has body\); set text_column"):
         tokenizer.tokenize(datasets.Dataset.from_dict({"body": ["a"]}))
-    with pytest.raises(InputError, match="column text.*array of int64; string"):
+    with pytest.raises(InputError, match=r"column text.*array of int64; string"):
         tokenizer.tokenize(datasets.Dataset.from_dict({"text": [1]}))
 
 
@@ -389,6 +439,6 @@ def test_an_old_vocabulary_without_a_tokenizer_json_is_loaded(folders, tmp_path)
 
 def test_word_pieces_are_the_same_fast_and_slow(folders):
     dataset = datasets.Dataset.from_dict({"text": real_texts()[::60]})
-    slow = folders("slow_word_piece")
-    made = [causal(folder, context_length=64, num_proc=1).tokenize(dataset) for folder in (slow, slow / "fast")]
+    places = (folders("slow_word_piece"), folders("slow_word_piece") / "fast")
+    made = [causal(place, context_length=64, num_proc=1).tokenize(dataset) for place in places]
     assert rows_of(made[0]) == rows_of(made[1])

@@ -25,9 +25,9 @@ tokenizer:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"context_lenght": 9}, "context_lenght is 9: no such key; the nearest is context_length, which takes"),
+        ({"context_lenght": 9}, "context_lenght is 9: no such key; the nearest is context_length, which"),
         ({"max_length": 512}, "max_length is 512: no such key; the nearest is context_length, which takes"),
-        ({"stride": 128}, "stride is 128: no such key; the nearest is overlap, which takes a whole number from 0"),
+        ({"stride": 128}, "stride is 128: no such key; the nearest is overlap, which takes a whole"),
         ({"zzz": None}, "zzz is None: no such key; the nearest is "),
         ({"context_length": "long"}, "context_length is 'long'; it needs a whole number from 2 to 16777216"),
         ({"context_length": 1}, "context_length is 1; it needs a whole number from 2 to 16777216"),
@@ -46,7 +46,7 @@ tokenizer:
         ({"num_proc": 33}, "num_proc is 33; it needs a whole number from 1 to 32, or null"),
         ({"num_proc": [1]}, "num_proc is [1]; it needs a whole number from 1 to 32, or null"),
         ({"show_progress": "yes"}, "show_progress is 'yes'; it needs true or false"),
-        ({"verbose_level": "info"}, "verbose_level is 'info'; it needs one of DEBUG, INFO, WARNING, ERROR; the "),
+        ({"verbose_level": "info"}, "verbose_level is 'info'; it needs one of DEBUG, INFO, WARNING, ERROR; "),
         ({"dtype": "int46"}, "dtype is 'int46'; it needs one of int64, int32; the nearest is int64"),
         ({"add_eos": "no"}, "add_eos is 'no'; it needs true or false, or null"),
         ({"text_column": ["a"]}, "text_column is ['a']; it needs text"),
@@ -103,7 +103,7 @@ def test_the_block_of_a_training_script_is_taken_as_it_is(tmp_path):
 
 
 def test_a_struct_made_in_python_is_checked_too():
-    with pytest.raises(ConfigError, match="^overlap is 9; it can be 0 to 7"):
+    with pytest.raises(ConfigError, match=r"^overlap is 9; it can be 0 to 7"):
         gristmill.CausalLMTokenizer(
             gristmill.CausalLMConfig(context_length=8, overlap=9, tokenizer_name="gpt2")
         )

@@ -10,6 +10,8 @@ from contextlib import contextmanager, nullcontext
 from itertools import zip_longest
 from typing import Any
 
+import msgspec
+
 from gristmill import _native
 from gristmill.batch import TokenBatch
 from gristmill.causal.opening import Kind, open_tokenizer, settle_round
@@ -17,6 +19,7 @@ from gristmill.causal.pool import Pool
 from gristmill.causal.rows import RowShape
 from gristmill.config import CausalLMConfig
 from gristmill.engines import Bytes, Offsets
+from gristmill.errors import TokenizerError
 from gristmill.run.resources import num_cores
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,9 @@ class Encoder:
         self._pool_owner = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Encoder, (self.config,)
+        # Another process may run in another folder.
+        config = msgspec.structs.replace(self.config, tokenizer_name=self._opened.source)
+        return _open_again, (config, self.identity)
 
     @property
     def shape(self) -> RowShape:
@@ -116,6 +121,13 @@ class Encoder:
         if self._pool is not None and self._pool_owner == os.getpid():
             self._pool.end()
         self._pool = None
+
+
+def _open_again(config: CausalLMConfig, identity: tuple[object, ...]) -> Encoder:
+    encoder = Encoder(config)
+    if encoder.identity != identity:
+        raise TokenizerError(f"{config.tokenizer_name}: is another tokenizer than before; start again")
+    return encoder
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class Opened(NamedTuple):
 
 def open_tokenizer(name: str) -> Opened:
     """Load a path, a hub name or an alias."""
-    source = name if os.path.lexists(name) else ALIASES.get(name, name)
+    source = os.path.abspath(name) if os.path.lexists(name) else ALIASES.get(name, name)
     try:
         tokenizer = load_tokenizer(source)
     except TokenizerError as error:

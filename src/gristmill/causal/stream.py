@@ -19,6 +19,7 @@ from gristmill.causal.table import (
     read_parts,
     schema_of,
 )
+from gristmill.errors import InputError
 
 BATCH_BYTES = 32 << 20
 """Of rows, at a row a document: what is held while they are iterated over."""
@@ -28,12 +29,16 @@ MAX_BATCH = 1000
 def tokenize_stream(dataset: Any, encoder: Encoder) -> Any:
     """The rows of a dataset, made as they are asked for."""
     config = encoder.config
-    check_column(dataset.column_names, config)
+    texts = dataset
+    if dataset.column_names is None:  # of a generator, say: each document is looked at
+        texts = dataset.with_format(None).map(ColumnCheck(config.text_column))
+    else:
+        check_column(dataset.column_names, config.text_column)
     most = max(1, min(MAX_BATCH, BATCH_BYTES // encoder.shape.row_bytes))
     batch_size = config.batch_size or most
     encoder.announce(batch_size)
     made = (
-        dataset.select_columns([config.text_column])
+        texts.select_columns([config.text_column])
         .with_format("arrow")
         .map(
             RowsOfBatch(encoder),
@@ -45,6 +50,18 @@ def tokenize_stream(dataset: Any, encoder: Encoder) -> Any:
     return made.with_format(dataset._formatting.format_type if dataset._formatting else None)
 
 
+class ColumnCheck:
+    """Refuses a record without the text column, and changes nothing."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+
+    def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
+        """No new columns."""
+        check_column(record, self._column)
+        return {}
+
+
 class RowsOfBatch:
     """Turns a table of documents into the table of their rows."""
 
@@ -52,7 +69,13 @@ class RowsOfBatch:
         self._encoder = encoder
 
     def __call__(self, table: Any) -> Any:
-        """All rows of the documents."""
+        """All rows of the documents; an error counts them from the first of the batch."""
+        try:
+            return self._rows_of(table)
+        except InputError as error:
+            raise InputError(f"in a batch of {len(table)} documents of the stream, {error}") from error
+
+    def _rows_of(self, table: Any) -> Any:
         shape = self._encoder.shape
         schema = schema_of(shape)
         batches = []

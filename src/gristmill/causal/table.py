@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+import secrets
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
@@ -19,7 +21,6 @@ import pyarrow as pa
 from gristmill.batch import TokenBatch, flatten_texts
 from gristmill.causal.encoding import Encoder
 from gristmill.causal.rows import NAMES, RowShape, cut_rows, lay_columns, new_columns, to_arrow
-from gristmill.config import CausalLMConfig
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import InputError, MissingPackageError
 from gristmill.run.resources import available_memory
@@ -35,6 +36,9 @@ MEMORY_SHARE = 128
 """Of the memory there is, the part that the text of a batch may take: ids and rows are several times that."""
 RECORD_BATCH_BYTES = 8 << 20
 MAX_RECORD_BATCH = 1000
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+DRAFT = ".draft"
+OLD_S = 3600
 
 
 class Part(NamedTuple):
@@ -57,10 +61,10 @@ def load_datasets() -> Any:
 def tokenize_table(dataset: Any, encoder: Encoder, *, name: str | None) -> Any:
     """The rows of a dataset; those that were made before of the same dataset and config are used again."""
     config = encoder.config
-    check_column(dataset.column_names, config)
+    check_column(dataset.column_names, config.text_column)
     fingerprint = _fingerprint(dataset, encoder)
     path = _place(dataset, fingerprint)
-    if not _is_readable(path):
+    if not _is_whole(path):
         batch_size = config.batch_size or choose_batch_size(dataset, config.text_column)
         encoder.announce(batch_size)
         _write(dataset, path, encoder, batch_size, name=name)
@@ -69,11 +73,11 @@ def tokenize_table(dataset: Any, encoder: Encoder, *, name: str | None) -> Any:
     return _opened(dataset, path, fingerprint, encoder.shape)
 
 
-def check_column(columns: list[str] | None, config: CausalLMConfig) -> None:
-    """Refuse a dataset without the text column, where its columns are known."""
-    if columns is not None and config.text_column not in columns:
+def check_column(columns: Iterable[str], column: str) -> None:
+    """Refuse a dataset without the text column."""
+    if column not in columns:
         raise InputError(
-            f"the dataset has no column {config.text_column!r} (it has {', '.join(columns)}); set text_column"
+            f"the dataset has no column {column!r} (it has {', '.join(columns)}); set text_column"
         )
 
 
@@ -133,7 +137,8 @@ class RowsFile:
 
     def __init__(self, path: Path, shape: RowShape) -> None:
         self._path = path
-        self._draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+        _remove_old_drafts(path)
+        self._draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}{DRAFT}")
         self._shape = shape
         self._schema = schema_of(shape)
         self._rows = new_columns(record_batch_rows(shape), shape)
@@ -239,13 +244,23 @@ def _place(dataset: Any, fingerprint: str) -> Path:
     return folder / f"cache-{fingerprint}-{unique}.arrow"
 
 
-def _is_readable(path: Path) -> bool:
+def _is_whole(path: Path) -> bool:
+    """Whether a file was written to its end; one that a crash of the machine cut short was not."""
     try:
         with pa.memory_map(str(path)) as file:
             pa.ipc.open_stream(file)
+            file.seek(file.size() - len(END_OF_STREAM))
+            return bytes(file.read()) == END_OF_STREAM
     except (OSError, pa.ArrowInvalid):
         return False
-    return True
+
+
+def _remove_old_drafts(path: Path) -> None:
+    """Those of processes that were killed: a living one writes every few seconds."""
+    for draft in path.parent.glob(f".{path.name}.*{DRAFT}"):
+        with suppress(OSError):
+            if time.time() - draft.stat().st_mtime > OLD_S:
+                draft.unlink()
 
 
 def _opened(dataset: Any, path: Path, fingerprint: str, shape: RowShape) -> Any:
