@@ -73,5 +73,7 @@ def test_the_loop_that_causal_lm_tokenizer_is_measured_against_is_the_reference(
     for overlap in (0, 1, 3):
         job = sides.Job(side="map", tokenizer="", dataset="", context_length=4, overlap=overlap)
         rows = sides.loop_rows(ids, job)
-        expected = slow_rows(lambda text: {"input_ids": ids[text]}, range(4), context_length=4, overlap=overlap)
+        expected = slow_rows(
+            lambda text: {"input_ids": ids[text]}, range(4), context_length=4, overlap=overlap
+        )
         assert [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)] == expected
