@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+import sentencepiece
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer
 
@@ -21,6 +22,7 @@ import gristmill
 from causal_places import KINDS, byte_level, real_texts
 from gristmill.causal import table
 from gristmill.errors import ConfigError, InputError, TokenizerError
+from made_tokenizers import sentencepiece_model
 from slow_causal import slow_rows
 
 NAMES = ["input_ids", "attention_mask", "labels"]
@@ -409,6 +411,21 @@ def test_a_tokenizer_of_the_reference_engine_restores_the_environment(folders, m
     assert [os.environ["TOKENIZERS_PARALLELISM"], "RAYON_NUM_THREADS" in os.environ] == ["false", False]
     line = "Performance configuration: batch_size=20, parallelism=fast_tokenizer_internal"
     assert caplog.messages == [line]
+
+
+def test_a_sentencepiece_model_is_encoded_by_threads_of_its_library(tmp_path, caplog):
+    content = sentencepiece_model(model_type="unigram")
+    (tmp_path / "tokenizer.model").write_bytes(content)
+    texts = list(real_texts()[::100])
+    with caplog.at_level(logging.INFO, "gristmill.causal"):
+        made = causal(tmp_path, context_length=16, batch_size=50).tokenize(
+            datasets.Dataset.from_dict({"text": texts})
+        )
+    assert caplog.messages == ["Performance configuration: batch_size=50, parallelism=library_threads"]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    pad_id = processor.eos_id()
+    reference = lambda text: {"input_ids": processor.encode(text)}  # noqa: E731
+    assert rows_of(made) == slow_rows(reference, texts, context_length=16, pad_id=pad_id)
 
 
 def test_the_strategy_is_logged_in_one_line(folders, caplog):

@@ -17,7 +17,7 @@ import tokenizers
 
 from gristmill.config import CausalLMConfig
 from gristmill.errors import ConfigError, TokenizerError
-from gristmill.load.folder import TOKENIZER_JSON
+from gristmill.load import LoadOptions, find_local_file
 from gristmill.load.hub import looks_like_hub_name
 from gristmill.tokenizer import Tokenizer, load_tokenizer
 
@@ -65,7 +65,9 @@ def open_tokenizer(name: str) -> Opened:
             raise
         return _open_object(_ask_transformers(source, error), source)
     kinds: dict[str, Kind] = {"native": "native", "tokenizers": "reference", "slow": "library"}
-    prefix, suffix = _added_by_file(tokenizer)
+    # What a hub name stands for is known once it is loaded; a file need not be loaded in full.
+    path = find_local_file(source, LoadOptions()) or Path(str(tokenizer.describe()["file"]))
+    prefix, suffix = _added_by_file(path)
     return Opened(tokenizer, source, kinds[tokenizer.engine_name], prefix, suffix, None)
 
 
@@ -106,13 +108,12 @@ class _Json(msgspec.Struct):
     post_processor: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def _added_by_file(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _added_by_file(path: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What the post-processor does; files beside it have no say, as in transformers."""
-    about = tokenizer.describe()
-    if about["format"] != TOKENIZER_JSON:
+    content = path.read_bytes()
+    if content.lstrip()[:1] != b"{":  # ranks or a SentencePiece model: their libraries add nothing
         return (), ()
-    path = Path(str(about["file"]))
-    found = msgspec.json.decode(path.read_bytes(), type=_Json).post_processor
+    found = msgspec.json.decode(content, type=_Json).post_processor
     # The library itself is asked, through a tokenizer of one word: the real one takes half a second to build.
     probe: dict[str, Any] = {
         "version": "1.0",
