@@ -418,7 +418,7 @@ def test_a_sentencepiece_model_is_encoded_by_threads_of_its_library(tmp_path, ca
     (tmp_path / "tokenizer.model").write_bytes(content)
     texts = list(real_texts()[::100])
     with caplog.at_level(logging.INFO, "gristmill.causal"):
-        made = causal(tmp_path, context_length=16, batch_size=50).tokenize(
+        made = causal(tmp_path, context_length=16, batch_size=50, special_tokens="text").tokenize(
             datasets.Dataset.from_dict({"text": texts})
         )
     assert caplog.messages == ["Performance configuration: batch_size=50, parallelism=library_threads"]
