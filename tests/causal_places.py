@@ -5,15 +5,18 @@ import json
 import subprocess
 from pathlib import Path
 
+import datasets
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertTokenizerLegacy, ByT5Tokenizer
 
 import adversarial_texts
+import gristmill
 import made_tokenizers as made
 import real_tokenizers as real
 
 ROOT = Path(__file__).parents[1]
+NAMES = ["input_ids", "attention_mask", "labels"]
 SUFFIXES = (".py", ".md", ".cpp", ".hpp", ".yaml", ".toml")
 
 
@@ -86,3 +89,19 @@ def write(folder: Path, tokenizer_json: str, **config: str) -> Path:
     (folder / "tokenizer.json").write_text(tokenizer_json, encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
+
+
+def causal(folder, **options):
+    return gristmill.CausalLMTokenizer({"tokenizer_name": str(folder), "show_progress": False} | options)
+
+
+def rows_of(dataset):
+    return [{name: list(row[name]) for name in NAMES} for row in dataset]
+
+
+def pad_of(tokenizer):
+    return tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+
+
+def one_text(text):
+    return datasets.Dataset.from_dict({"text": [text]})
