@@ -30,6 +30,8 @@ command line each can be set as `section.key=value`, such as `pack.sequence_leng
 as 512MB, 1.5GB (powers of 1000) or 4MiB (powers of 1024). Paths are relative to the folder in which the
 command is run, in a YAML file too.
 
+Last comes the block `tokenizer` of `gristmill.CausalLMTokenizer`, which is a thing of its own and no job.
+
 `scripts/render_options.py` writes this page from `src/gristmill/config.py`, and a test holds it to that.
 """
 
@@ -38,13 +40,17 @@ def render_page() -> str:
     """The whole page."""
     meanings = field_meanings()
     sections = SECTIONS | TRAINING_SECTIONS
-    return "\n".join([INTRO, *(render_section(name, kind, meanings) for name, kind in sections.items())])
+    parts = [render_section(name, kind, meanings) for name, kind in sections.items()]
+    causal = render_section("tokenizer", config.CausalLMConfig, meanings, heading="CausalLMTokenizer")
+    return "\n".join([INTRO, *parts, causal])
 
 
-def render_section(name: str, kind: type[msgspec.Struct], meanings: dict[tuple[str, str], str]) -> str:
+def render_section(
+    name: str, kind: type[msgspec.Struct], meanings: dict[tuple[str, str], str], *, heading: str | None = None
+) -> str:
     """A section's heading and table."""
     hints = get_type_hints(kind, include_extras=True)
-    lines = [f"## {name}", "", f"{inspect.getdoc(kind)} `gristmill.{kind.__name__}`", ""]
+    lines = [f"## {heading or name}", "", f"{inspect.getdoc(kind)} `gristmill.{kind.__name__}`", ""]
     lines += ["| option | value | default | meaning |", "|---|---|---|---|"]
     for field in msgspec.structs.fields(kind):
         cells = (
@@ -93,6 +99,7 @@ def render_type(kind: Any) -> str:
 
 
 REQUIRED = {"tokenizer.source", "read.inputs", "write.output", "learn.output", "learn.vocab_size"}
+REQUIRED |= {"tokenizer.context_length", "tokenizer.tokenizer_name"}
 NAMES = {str: "text", int: "number", float: "number", bool: "`true`, `false`"}
 
 

@@ -16,3 +16,18 @@ def cache_folder(tmp_path_factory):
 def tokenizer(tmp_path_factory):
     """A small tokenizer file, which nobody changes."""
     return train_sample_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Folders of tokenizers by the names in `causal_places.KINDS`, each made when it is first asked for."""
+    from causal_places import KINDS
+
+    place, made = tmp_path_factory.mktemp("tokenizers"), {}
+
+    def folder(kind):
+        if kind not in made:
+            made[kind] = KINDS[kind](place / kind)
+        return made[kind]
+
+    return folder

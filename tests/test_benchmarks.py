@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gristmill.sample import train_sample_tokenizer
+from slow_causal import slow_rows
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -63,3 +64,16 @@ def test_a_differing_text_is_cut_down_to_the_smallest(scripts):
     assert (
         exactness.shrink("a long text with x and y in it", lambda text: "x" in text and "y" in text) == "xy"
     )
+
+
+def test_the_loop_that_causal_lm_tokenizer_is_measured_against_is_the_reference(scripts):
+    import causal_sides as sides
+
+    ids = [[1], [], [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4]]
+    for overlap in (0, 1, 3):
+        job = sides.Job(side="map", tokenizer="", dataset="", context_length=4, overlap=overlap)
+        rows = sides.loop_rows(ids, job)
+        expected = slow_rows(
+            lambda text: {"input_ids": ids[text]}, range(4), context_length=4, overlap=overlap
+        )
+        assert [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)] == expected

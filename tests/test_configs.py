@@ -9,12 +9,15 @@ import pytest
 import yaml
 
 import gristmill
+from gristmill.causal.settings import as_causal
+from gristmill.config import CausalLMConfig
 from gristmill.job import SECTIONS, TRAINING_SECTIONS, make_job, make_training, read_job_file
 from gristmill.sample import made_documents, train_sample_tokenizer
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ROOT / "configs" / "train.yaml"
-CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - {TRAINING})
+CAUSAL = ROOT / "configs" / "causal_lm.yaml"
+CONFIGS = sorted(set((ROOT / "configs").glob("*.yaml")) - {TRAINING, CAUSAL})
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -83,7 +86,17 @@ def test_a_job_teaches_only_options_that_exist(path):
     assert config.read.inputs
 
 
-@pytest.mark.parametrize("path", [*CONFIGS, TRAINING], ids=lambda path: path.stem)
+def test_the_block_of_causal_lm_tokenizer_teaches_only_keys_that_exist():
+    text = CAUSAL.read_text(encoding="utf-8")
+    keys = re.findall(r"^  (?:# )?([a-z_]+): ", text, flags=re.MULTILINE)
+    assert set(keys) <= set(CausalLMConfig.__struct_fields__)
+    without_marks = re.sub(r"^  # ", "  ", text, flags=re.MULTILINE)
+    assert set(yaml.safe_load(without_marks)["tokenizer"]) == set(keys)
+    as_causal(yaml.safe_load(without_marks))
+    as_causal(CAUSAL)
+
+
+@pytest.mark.parametrize("path", [*CONFIGS, TRAINING, CAUSAL], ids=lambda path: path.stem)
 def test_a_job_is_listed_in_the_readme(path):
     assert f"configs/{path.name}" in README
 

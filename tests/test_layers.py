@@ -28,7 +28,7 @@ LAYERS = (
     {"pipeline"},
     {"count_pipeline"},
     {"run"},
-    {"finished"},
+    {"finished", "causal"},
     {"report"},
     {"verify"},
     {"convert"},

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gristmill.config import CausalLMConfig
 from gristmill.job import SECTIONS, TRAINING_SECTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +24,12 @@ def renderer():
 def test_the_page_is_what_the_config_says(renderer):
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     assert page == renderer.render_page(), "run scripts/render_options.py"
+
+
+def test_every_key_of_causal_lm_tokenizer_has_a_meaning(renderer):
+    for key in CausalLMConfig.__struct_fields__:
+        assert renderer.field_meanings()["CausalLMConfig", key]
+        assert f"| `tokenizer.{key}` |" in renderer.render_page()
 
 
 @pytest.mark.parametrize(("section", "key"), OPTIONS, ids=lambda name: name)

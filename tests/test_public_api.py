@@ -9,6 +9,8 @@ import gristmill
 PUBLIC = {
     "BadDocumentError",
     "BadFileError",
+    "CausalLMConfig",
+    "CausalLMTokenizer",
     "ConfigError",
     "CountConfig",
     "EncodeConfig",
@@ -67,7 +69,7 @@ def test_every_error_is_a_gristmill_error():
 
 def test_importing_loads_no_optional_package():
     optional = ["tiktoken", "sentencepiece", "transformers", "pyarrow", "matplotlib", "huggingface_hub"]
-    optional += ["yaml", "rich", "zstandard", "isal", "fsspec", "gristmill.run"]
+    optional += ["yaml", "rich", "zstandard", "isal", "fsspec", "gristmill.run", "datasets"]
     code = f"import sys, gristmill; print([name for name in {optional} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"

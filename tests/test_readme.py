@@ -1,12 +1,15 @@
 """README says what is so: its example runs as typed, its commands exist, its tree is the tree."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
+import datasets
 import pytest
+import yaml
 
-from gristmill import cli
+from gristmill import CausalLMTokenizer, cli
 from gristmill.sample import train_sample_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -67,14 +70,22 @@ def place(tmp_path, monkeypatch):
     config = tmp_path / "path" / "to" / "tokenizer" / "tokenizer_config.json"
     config.write_text('{"eos_token": "<|endoftext|>"}')
     (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "The mill stands by the river."}\n' * 20)
+    (tmp_path / "configs").mkdir()
+    shutil.copy(ROOT / "configs" / "causal_lm.yaml", tmp_path / "configs")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("number", "output"),
-    [(0, r"\d+\n"), (1, r"\d+ native\n"), (2, r"(?s).*The mill stands by the river\.\n")],
-    ids=["run", "train", "ids"],
+    [
+        (0, r"\d+\n"),
+        (1, r"(?s).*20 \['input_ids', 'attention_mask', 'labels'\]\n"),
+        (2, r"\d+ native\n"),
+        (3, r"(?s).*The mill stands by the river\.\n"),
+    ],
+    ids=["run", "datasets", "train", "ids"],
 )
 def test_an_example_runs_as_typed(number, output, place, capsys):
     example = blocks("python")[number]
@@ -84,7 +95,13 @@ def test_an_example_runs_as_typed(number, output, place, capsys):
 
 
 def test_there_is_no_example_that_is_not_run():
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
+
+
+def test_the_block_for_datasets_is_taken_as_it_is():
+    (block,) = [block for block in blocks("yaml") if "context_length" in block]
+    config = CausalLMTokenizer(yaml.safe_load(block)).config
+    assert [config.context_length, config.overlap, config.batch_size] == [2048, 128, 2000]
 
 
 def test_the_first_tokenize_command_runs_as_typed(place, capsys):

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gristmill.batch import TokenBatch
+    from gristmill.causal.causal_lm import CausalLMTokenizer
     from gristmill.config import (
+        CausalLMConfig,
         CountConfig,
         EncodeConfig,
         LearnConfig,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BadDocumentError",
     "BadFileError",
+    "CausalLMConfig",
+    "CausalLMTokenizer",
     "ConfigError",
     "CountConfig",
     "EncodeConfig",
@@ -70,6 +74,7 @@ __all__ = [
 ]
 
 HOMES = {
+    "CausalLMTokenizer": "causal.causal_lm",
     "TokenBatch": "batch",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "tokenizer",

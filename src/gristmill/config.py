@@ -287,6 +287,45 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 RunJob = TokenizeConfig | TrainConfig
 
 
+class CausalLMConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `gristmill.CausalLMTokenizer` does: the block `tokenizer` of a training script's YAML."""
+
+    context_length: Annotated[int, msgspec.Meta(ge=2, le=1 << 24)]
+    """Tokens in a row."""
+    tokenizer_name: str
+    """A path, a hub name, or an alias such as gpt2 or llama3."""
+    overlap: WholeNumber = 0
+    """Tokens that neighbouring windows of a document share; less than `context_length`."""
+    mask_overlap: bool = False
+    """Labels of the tokens that the window before has too are -100, so that no token is trained twice."""
+    text_column: str = "text"
+    """The column with the documents; the others are dropped."""
+    add_bos: bool | None = None
+    """BOS before every document; absent: where the tokenizer adds it when it is called."""
+    add_eos: bool | None = None
+    """EOS after every document; absent: where the tokenizer adds it when it is called."""
+    bos_id: WholeNumber | None = None
+    """Absent: the tokenizer's."""
+    eos_id: WholeNumber | None = None
+    """Absent: the tokenizer's."""
+    pad_id: WholeNumber | None = None
+    """Of padding, which is masked; absent: the tokenizer's, else EOS, else its special token that most likely
+    ends documents, else 0."""
+    special_tokens: SpecialTokenPolicy = "parse"
+    """Text that spells a special token is the token, as transformers has it, stays text (text), or is refused
+    (error)."""
+    dtype: Literal["int64", "int32"] = "int64"
+    """Of ids and labels; the mask is int8."""
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    """Documents taken at a time; absent: from the memory there is and the size of the documents."""
+    num_proc: Annotated[int, msgspec.Meta(ge=1, le=32)] | None = None
+    """Processes of a slow Python tokenizer; absent: half of the cores. Others use threads."""
+    show_progress: bool = True
+    """A bar for each split."""
+    verbose_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is logged."""
+
+
 def check_section(kind: type[Section], values: Mapping[str, object], *, name: str) -> Section:
     """Build a config section from plain values, or say which of them is wrong."""
     try:

@@ -42,11 +42,11 @@ input, for a tenth more time."""
 class WorkerProcess:
     """A worker process, its pipes, and what it prints."""
 
-    def __init__(self, *, is_frugal: bool) -> None:
+    def __init__(self, *, is_frugal: bool, program: str = PROGRAM) -> None:
         settings = ONE_THREAD | (FRUGAL if is_frugal else {})
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *sys.path],
+            [sys.executable, "-c", program, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._words,
@@ -114,6 +114,8 @@ def is_small(config: RunJob) -> bool:
 
     A set memory is kept to by ending processes, so it needs some."""
     if config.run.backend is not None or config.run.preset != "ultra" or config.run.memory is not None:
+        return False
+    if config.read.dataset is not None:
         return False
     num_bytes = 0
     for num_seen, size in enumerate(_sizes(config.read.inputs)):

@@ -1,0 +1,1 @@
+"""Datasets in, datasets out: `CausalLMTokenizer` for the datasets of Hugging Face."""
