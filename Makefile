@@ -10,6 +10,10 @@ FUZZ_EXAMPLES ?= 3000
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Readers whose metadata asks for torchvision and cloud clients, hundreds of MB that reading tokens does not use;
+# what they do import is in the extra `test`.
+READERS   := mosaicml-streaming==0.13.0 litdata==0.2.76
+
 NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc)
 SANITIZED := build/sanitized
 # The system's, if it is new enough for CMakeLists.txt.
@@ -61,6 +65,7 @@ $(VENV)/installed: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
 $(VENV)/installed-for-tests: $(BIN)/python pyproject.toml CMakeLists.txt $(NATIVE)
 	@echo 'building the native core and fetching what the tests need: a few minutes, once'
 	$(BIN)/python -m pip install -q -e '.[test]'
+	$(BIN)/python -m pip install -q --no-deps $(READERS)
 	touch $(VENV)/installed $@
 
 $(BIN)/python:

@@ -15,6 +15,7 @@
 #include "inventory.hpp"
 #include "json_lines.hpp"
 #include "memory.hpp"
+#include "model_file.hpp"
 #include "pack.hpp"
 #include "train.hpp"
 #include "utf8.hpp"
@@ -761,6 +762,13 @@ NB_MODULE(_native, m) {
         })
         .def("is_reachable", &Model::is_reachable)
         .def_prop_ro("num_ids", &Model::num_ids)
+        .def("pack", [](const Model& model) {
+            std::string bytes = pack_model(model);
+            return nb::bytes(bytes.data(), bytes.size());
+        })
+        .def_static("unpack", [](nb::bytes bytes) {
+            return std::make_shared<Model>(unpack_model({bytes.c_str(), bytes.size()}));
+        })
         .def("merge_slowly", [](const Model& model, nb::bytes text) {
             std::vector<uint32_t> out;
             merge_slowly(model, {text.c_str(), text.size()}, out);

@@ -197,7 +197,11 @@ Model::Model(ModelInput input)
         if (is_result[id]) results.push_back(id);
     }
     cover_.build(tokens_, results);
-    check_reachable();
+    if (input.reachable.size() == tokens_.size()) {
+        reachable_ = std::move(input.reachable);
+    } else {
+        check_reachable();
+    }
     short_tokens_.build(tokens_, reachable_);
     long_views_ = tokens_;
     for (auto& token : long_views_) {

@@ -249,6 +249,8 @@ struct ModelInput {
     std::vector<uint32_t> byte_ids;
     // What ids stand for that no text produces: by id, for decoding alone.
     std::unordered_map<uint32_t, std::string> unproducible;
+    // By id, where it is known already; empty: to be found out.
+    std::vector<uint8_t> reachable;
 };
 
 class Model {

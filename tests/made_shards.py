@@ -14,6 +14,8 @@ from gristmill.write import ShardWriter
 EOS = 50256
 PAYLOAD = ("megatron", "nanogpt", "llmc", "olmo", "datatrove")
 TABLES = ("arrow", "parquet")
+SAMPLES = ("mds", "litdata", "pt", "npy", "webdataset")
+ROW_FORMATS = TABLES + SAMPLES
 ROW_LENGTH = 8
 
 

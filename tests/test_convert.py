@@ -1,5 +1,6 @@
 """`gristmill convert`: the same ids in another format, as a run with that format would have written them."""
 
+import itertools
 import json
 import shutil
 
@@ -20,6 +21,7 @@ from made_runs import make_corpus, payload_documents, run
 
 PAYLOAD = ["megatron", "nanogpt", "llmc", "olmo", "datatrove"]
 TABLES = ["arrow", "parquet"]
+SAMPLES = ["mds", "litdata", "pt", "npy", "webdataset"]
 DOCUMENTS = {"pack__mode": "documents", "read__id_field": "id", "write__rows_per_shard": 9}
 ROWS = {
     "pack__mode": "best_fit",
@@ -41,9 +43,9 @@ def corpus(tmp_path_factory):
 def made(tokenizer, corpus, tmp_path_factory):
     """Runs of every format, which nobody changes."""
     folder = tmp_path_factory.mktemp("runs")
-    for name in (*PAYLOAD, *TABLES):
+    for name in (*PAYLOAD, *TABLES, *SAMPLES):
         run(tokenizer, corpus, folder / name, write__format=name, **DOCUMENTS)
-    for name in TABLES:
+    for name in (*TABLES, *SAMPLES):
         run(tokenizer, corpus, folder / f"rows-of-{name}", write__format=name, **ROWS)
     return folder
 
@@ -57,7 +59,7 @@ def ids_of(folder):
     return payload_documents(folder)
 
 
-@pytest.mark.parametrize("name", [*PAYLOAD, *TABLES])
+@pytest.mark.parametrize("name", [*PAYLOAD, *TABLES, *SAMPLES])
 def test_blocks_of_a_shard_are_its_items(made, name):
     opened = open_run(made / name)
     for _, shard in opened.shards:
@@ -70,7 +72,7 @@ def test_blocks_of_a_shard_are_its_items(made, name):
         assert found == [view.ids(item).tolist() for item in range(view.num_items)]
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [*TABLES, *(name for name in SAMPLES if name != "litdata")])
 def test_blocks_of_rows_have_their_borders(made, name):
     opened = open_run(made / f"rows-of-{name}")
     _, shard = opened.shards[0]
@@ -83,8 +85,14 @@ def test_blocks_of_rows_have_their_borders(made, name):
     assert found == [view.borders(item).tolist() for item in range(view.num_items)]
 
 
-@pytest.mark.parametrize("to", [*PAYLOAD, *TABLES])
-@pytest.mark.parametrize("source", [*PAYLOAD, *TABLES])
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [
+        *itertools.product([*PAYLOAD, *TABLES], [*PAYLOAD, *TABLES]),
+        *itertools.product(["megatron", "parquet"], SAMPLES),
+        *itertools.product(SAMPLES, ["megatron", "parquet"]),
+    ],
+)
 def test_documents_become_what_a_run_with_that_format_writes(made, tmp_path, source, to):
     if source == to:
         with pytest.raises(ConfigError, match="--single-file"):
@@ -95,7 +103,11 @@ def test_documents_become_what_a_run_with_that_format_writes(made, tmp_path, sou
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(("source", "to"), [("parquet", "arrow"), ("arrow", "parquet")])
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [("parquet", "arrow"), *((name, "parquet") for name in ["arrow", *SAMPLES])]
+    + [("parquet", name) for name in SAMPLES],
+)
 def test_rows_become_what_a_run_with_that_format_writes(made, tmp_path, source, to):
     convert(made / f"rows-of-{source}", to, output=tmp_path / "out")
     assert content_of(tmp_path / "out") == content_of(made / f"rows-of-{to}" / to)

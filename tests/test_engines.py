@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Tokenizer, normalizers
 
 import gristmill
 import made_tokenizers as made
-from gristmill import engine_choice
+from gristmill import engine_cache, engine_choice
 from gristmill.batch import flatten_texts
 from gristmill.engines import native
 from gristmill.engines.tokenizers import TokenizersEngine
@@ -250,7 +250,7 @@ def test_a_table_that_the_core_refuses_is_a_reason_not_to_use_native(monkeypatch
     def refuse(spec):
         raise ValueError("a transition takes back too much")
 
-    monkeypatch.setattr(native, "_build", refuse)
+    monkeypatch.setattr(native, "compile_program", refuse)
     tokenizer = gristmill.load_tokenizer(made.byte_level())
     assert tokenizer.engine_name == "tokenizers"
     assert tokenizer.why_not_native == "a transition takes back too much"
@@ -279,7 +279,7 @@ def test_a_passed_check_is_remembered_and_a_failed_one_is_not(monkeypatch):
 
 def test_a_check_passed_by_other_sources_counts_for_nothing(monkeypatch, tmp_path):
     calls = count_checks(monkeypatch)
-    monkeypatch.setattr(engine_choice, "PACKAGE", tmp_path / "package")
+    monkeypatch.setattr(engine_cache, "PACKAGE", tmp_path / "package")
     (tmp_path / "package" / "pattern").mkdir(parents=True)
     source = tmp_path / "package" / "pattern" / "transducer.py"
     for content, num_checks in (("MAX_POPS = 63", 1), ("MAX_POPS = 63", 1), ("MAX_POPS = 31 ", 2)):

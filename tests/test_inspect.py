@@ -12,7 +12,8 @@ from gristmill.report.inspect import inspect_run, render_inspection
 from gristmill.sample import train_sample_tokenizer
 from made_runs import make_corpus, run, write_jsonl
 
-ROWS = {"write__format": ["parquet", "arrow"], "pack__mode": "best_fit", "pack__sequence_length": 100}
+ROW_FORMATS = ["parquet", "arrow", "mds", "litdata", "pt", "npy", "webdataset"]
+ROWS = {"write__format": ROW_FORMATS, "pack__mode": "best_fit", "pack__sequence_length": 100}
 PAYLOAD = ["megatron", "nanogpt", "llmc", "olmo", "datatrove"]
 
 
@@ -48,7 +49,7 @@ def test_a_document_of_any_format_is_its_text_and_record(documents, corpus, name
     assert part.ids[-1] == 0
 
 
-@pytest.mark.parametrize("name", ["parquet", "arrow"])
+@pytest.mark.parametrize("name", ROW_FORMATS)
 def test_the_parts_of_all_rows_are_the_documents(tokenizer, tmp_path, name):
     documents = make_corpus(tmp_path / "corpus", num_files=2, num_docs=20)
     run(tokenizer, tmp_path / "corpus", tmp_path / "out", **ROWS)

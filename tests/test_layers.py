@@ -17,6 +17,7 @@ LAYERS = (
     {"batch", "special_text"},
     {"text_sample"},
     {"load"},
+    {"engine_cache"},
     {"engine_choice"},
     {"tokenizer"},
     {"read", "pack", "training"},

@@ -3,14 +3,27 @@
 import re
 import subprocess
 from pathlib import Path
+from typing import get_args
 
+import datasets
+import numpy as np
 import pytest
 from megatron.core.datasets.indexed_dataset import IndexedDataset
 
+import streaming_reader  # noqa: F401
 from gristmill import cli
+from gristmill.config import OutputFormat
+from gristmill.formats import default_mode
 from gristmill.report.summary import render_manifest
 from gristmill.run.folder import read_manifest
-from made_runs import make_corpus, run
+from made_runs import make_corpus, payload_documents, run
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+LINES = {
+    name: re.findall(r"`(.*?)`", cell)
+    for name, cell in re.findall(r"^\| [^`|]* \| `(\w+)` \| (`.*`) \|$", README, flags=re.MULTILINE)
+    if name in get_args(OutputFormat)
+}
 
 
 def loading(folder: Path) -> str:
@@ -52,3 +65,41 @@ def test_the_data_path_of_megatron_names_every_shard(made):
 
 def test_of_one_shard_nothing_more_is_said(made):
     assert "convert" not in loading(made / "one")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory, tokenizer):
+    """Folders with a run called shards, as the README's lines have it: documents, and rows."""
+    folder = tmp_path_factory.mktemp("places")
+    make_corpus(folder / "corpus", num_files=2, num_docs=60)
+    formats = {"documents": [], "concat": []}
+    for name in LINES:
+        formats[default_mode((name,))].append(name)
+    for mode, names in formats.items():
+        options = {"read__unit_bytes": "1GB", "write__format": names, "pack__sequence_length": 1024}
+        run(tokenizer, folder / "corpus", folder / mode / "shards", **options)
+    return folder
+
+
+def test_the_readme_says_how_to_load_every_format():
+    assert set(LINES) == set(get_args(OutputFormat))
+    assert all(len(lines) == 3 for name, lines in LINES.items() if name != "llmc")
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name != "llmc"])
+def test_the_lines_of_the_readme_load_the_ids(places, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(places / default_mode((name,)))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    found = {}
+    exec("\n".join(LINES[name]), found)
+    ids = np.asarray(found["ids"]).tolist()
+    documents = payload_documents(places / "documents" / "shards")
+    stream = [id_ for document in documents for id_ in document]
+    assert len(ids) >= 1024 or ids == documents[0]
+    assert ids == stream[: len(ids)]
+
+
+def test_the_line_of_the_readme_for_llmc_names_its_shards(places):
+    (line,) = LINES["llmc"]
+    pattern = re.search(r'-i "(.*)"', line)[1]
+    assert [path.name for path in (places / "documents").glob(pattern)] == ["shard-00000-000.bin"]

@@ -22,6 +22,7 @@ from gristmill.sample import made_documents
 from made_runs import make_config, make_corpus, run, write_jsonl
 
 DOCUMENTS = {"write__format": ["megatron", "olmo", "datatrove", "llmc", "nanogpt"]}
+SAMPLES = ["mds", "litdata", "pt", "npy", "webdataset"]
 ROWS = {"write__format": ["parquet", "arrow"], "pack__sequence_length": 256}
 
 
@@ -48,8 +49,13 @@ def disk_bytes(folder):
         {**ROWS, "pack__mode": "concat", "pack__overlap": 16},
         {**ROWS, "pack__mode": "best_fit", "pack__overlap": 16},
         {**ROWS, "pack__mode": "concat", "write__columns": ["input_ids", "labels", "attention_mask"]},
+        {"write__format": SAMPLES, "pack__mode": "documents"},
+        *({**ROWS, "write__format": name, "pack__mode": "best_fit"} for name in SAMPLES),
     ],
-    ids=["documents", "concat", "best_fit", "pad", "concat overlap", "best_fit overlap", "columns"],
+    ids=[
+        *("documents", "concat", "best_fit", "pad", "concat overlap", "best_fit overlap", "columns"),
+        *("samples of documents", *SAMPLES),
+    ],
 )
 def test_an_estimate_from_all_of_the_input_is_what_the_run_writes(tokenizer, corpus, tmp_path, options):
     config = make_config(tokenizer, corpus, tmp_path / "out", read__unit_bytes="1MB", **options)

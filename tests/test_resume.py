@@ -19,6 +19,7 @@ from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
 from made_runs import make_corpus, output_bytes, run
 
 NUM_KILLS = 20
+FORMATS = "parquet,mds,litdata,pt,npy,webdataset"
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +33,9 @@ def command(tokenizer, corpus, output, *options):
     """The run as a user starts it; the reference engine, so that it lasts long enough to be killed."""
     return [
         *(sys.executable, "-m", "gristmill", "tokenize", str(corpus)),
-        *("-t", str(tokenizer), "-o", str(output), "--workers", "2", "--engine", "tokenizers"),
-        *("read.unit_bytes=40000", "encode.eos_id=0", "write.format=parquet", "pack.sequence_length=200"),
+        *("-t", str(tokenizer), "-o", str(output), "--backend", "local", "--workers", "2"),
+        *("--engine", "tokenizers", "--format", FORMATS),
+        *("read.unit_bytes=40000", "encode.eos_id=0", "pack.sequence_length=200"),
         *("pack.mode=best_fit", *options),
     ]
 

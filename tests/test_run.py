@@ -22,6 +22,8 @@ from made_runs import make_config, make_corpus, output_bytes, payload_documents,
 
 from gristmill.run.tokenize import tokenize  # isort: skip
 
+SAMPLES = ["mds", "litdata", "pt", "npy", "webdataset"]
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
@@ -55,8 +57,10 @@ def test_every_document_comes_out_in_order_with_eos(tokenizer, corpus, tmp_path)
         {"write__format": "parquet", "pack__mode": "concat", "pack__sequence_length": 100},
         {"write__format": "parquet", "pack__mode": "best_fit", "pack__sequence_length": 300},
         {"write__format": "arrow", "pack__mode": "pad", "pack__sequence_length": 64, "pack__overlap": 8},
+        {"write__format": SAMPLES, "pack__mode": "documents"},
+        {"write__format": SAMPLES, "pack__mode": "best_fit", "pack__sequence_length": 100},
     ],
-    ids=["documents", "concat", "best_fit", "pad"],
+    ids=["documents", "concat", "best_fit", "pad", "samples of documents", "samples of rows"],
 )
 def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(
     tokenizer, corpus, tmp_path, options
@@ -68,6 +72,8 @@ def test_bytes_are_the_same_for_any_workers_backend_preset_and_block_size(
         {"run__backend": "local", "run__workers": 1},
         {"run__backend": "local", "run__workers": 2},
         {"run__backend": "local", "run__workers": 5, "run__preset": "extreme"},
+        {"run__backend": "inline", "run__workers": 2},
+        {"run__backend": "inline", "run__workers": 5, "run__block_bytes": 5000},
         {"run__preset": "streaming"},
         {"run__preset": "extreme", "run__block_bytes": 1000},
         {"run__block_bytes": 700},

@@ -21,6 +21,7 @@ from made_runs import make_corpus, run, write_jsonl
 
 PAYLOAD = ["megatron", "nanogpt", "llmc", "olmo", "datatrove"]
 ROWS = {"write__format": ["parquet", "arrow"], "pack__mode": "best_fit", "pack__sequence_length": 100}
+SAMPLES = ["mds", "litdata", "pt", "npy", "webdataset"]
 SMALL = {"read__unit_bytes": 8000}
 
 
@@ -41,6 +42,10 @@ def made(tokenizer, corpus, tmp_path_factory):
     run(tokenizer, corpus, folder / "documents", write__format=PAYLOAD, **options)
     run(tokenizer, corpus, folder / "rows", **ROWS, **options)
     run(tokenizer, folder / "bad.jsonl", folder / "bad", **options)
+    options |= {"read__unit_bytes": 40_000, "write__format": SAMPLES}
+    run(tokenizer, corpus, folder / "samples", **(ROWS | options))
+    options |= {"pack__mode": "documents"}
+    run(tokenizer, corpus, folder / "samples of documents", **options)
     return folder
 
 
@@ -95,6 +100,8 @@ def forge(folder, path, content):
         {"write__format": PAYLOAD},
         {"write__format": PAYLOAD, "encode__add_bos": True, "encode__bos_id": 1},
         {"write__format": PAYLOAD, "encode__add_eos": False},
+        {"write__format": SAMPLES, "pack__mode": "documents", "read__id_field": "id"},
+        {"write__format": SAMPLES, "pack__mode": "best_fit", "write__rows_per_shard": 7},
         {"write__format": ["arrow", "parquet", "megatron"], "pack__mode": "documents"},
         {"write__format": "megatron", "run__max_rows": 17},
         {"write__format": "megatron", "run__max_tokens": 1},
@@ -148,7 +155,7 @@ def test_a_run_over_bad_records_is_sound(made):
     assert faults_of(made / "bad", sample=1000) == []
 
 
-@pytest.mark.parametrize("kind", ["documents", "rows", "bad"])
+@pytest.mark.parametrize("kind", ["documents", "rows", "bad", "samples", "samples of documents"])
 def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(copy, kind):
     folder = copy(kind)
     for number, path in enumerate(files_of(folder)):

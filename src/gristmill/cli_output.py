@@ -115,9 +115,9 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
 
 FORMAT_NAMES = ", ".join(get_args(OutputFormat))
 CONVERT_NOTES = """\
-a run of documents becomes any format, one of rows becomes arrow or parquet; nothing is encoded again, and ids
-that both formats keep in the same bytes are linked, not copied. The folder appears when it is whole, with a
-manifest.json of checksums."""
+a run of documents becomes any format, one of rows becomes arrow, parquet, mds, litdata, pt, npy or
+webdataset; nothing is encoded again, and ids that both formats keep in the same bytes are linked, not copied.
+The folder appears when it is whole, with a manifest.json of checksums."""
 
 
 def run_convert_command(arguments: argparse.Namespace) -> int:

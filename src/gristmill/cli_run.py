@@ -62,7 +62,7 @@ OPTIONS: Options = {
     "--columns": (
         "write",
         "columns",
-        {"metavar": "NAME,...", "help": f"of arrow and parquet rows: {', '.join(get_args(Column))}"},
+        {"metavar": "NAME,...", "help": f"of rows: {', '.join(get_args(Column))}"},
     ),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
     "--sequence-length": ("pack", "sequence_length", {"type": int, "metavar": "N", "help": "of a row"}),

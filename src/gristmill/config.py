@@ -26,7 +26,20 @@ Errors = Literal["strict", "replace"]
 InputFormat = Literal["auto", "jsonl", "parquet", "arrow", "csv", "text"]
 Compression = Literal["auto", "none", "gzip", "zstd", "bz2", "xz"]
 PackMode = Literal["documents", "concat", "best_fit", "pad"]
-OutputFormat = Literal["megatron", "nanogpt", "llmc", "olmo", "datatrove", "arrow", "parquet"]
+OutputFormat = Literal[
+    "megatron",
+    "nanogpt",
+    "llmc",
+    "olmo",
+    "datatrove",
+    "arrow",
+    "parquet",
+    "mds",
+    "litdata",
+    "pt",
+    "npy",
+    "webdataset",
+]
 Column = Literal["input_ids", "labels", "attention_mask", "position_ids", "cu_seqlens"]
 Backend = Literal["inline", "local"]
 Preset = Literal["streaming", "ultra", "extreme"]
@@ -116,7 +129,8 @@ class PackConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How documents become rows."""
 
     mode: PackMode | None = None
-    """Absent: documents for formats whose readers cut windows themselves, concat for arrow and parquet."""
+    """Absent: documents for formats whose readers cut windows themselves (the first five, and litdata),
+    concat for the others."""
     sequence_length: Annotated[int, msgspec.Meta(ge=2, le=1 << 24)] = 2048
     """Tokens in a row."""
     overlap: WholeNumber = 0
@@ -139,9 +153,9 @@ class WriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     output: str = ""
     """The run folder."""
     format: OutputFormat | tuple[OutputFormat, ...] = "megatron"
-    """One or several; packed rows only as arrow or parquet."""
+    """One or several; packed rows only as arrow, parquet, mds, litdata, pt, npy or webdataset."""
     columns: tuple[Column, ...] = ("input_ids", "cu_seqlens")
-    """Of arrow and parquet rows."""
+    """Of rows; megatron and the like, and litdata, have none."""
     dtype: Literal["uint16", "uint32"] | None = None
     """Of ids; absent: the smallest that holds every id."""
     shard_bytes: ByteSize = "512MB"
@@ -159,10 +173,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """streaming: one process, under 500 MB; ultra: all cores; extreme: also memory-mapped input, read-ahead
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
-    """local: worker processes; inline: this process alone. Absent: inline for the preset streaming and for
-    memory:// inputs, else local."""
+    """local: worker processes; inline: threads of this process. Absent: inline for the preset streaming, for
+    memory:// inputs, and for local input of less than 512 MB where no memory is set; else local."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
-    """Absent: physical cores this process may use, as far as the memory allows."""
+    """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
+    memory allows; one for the preset streaming and where inline is asked for."""
     memory: ByteSize | None = None
     """Of the whole run, all processes; absent: half of what is available."""
     block_bytes: ByteSize | None = None

@@ -15,6 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gristmill.errors import RunError
 from gristmill.records import FileRecord
 
@@ -123,6 +126,30 @@ class Draft:
         with suppress(OSError):  # what cannot be flushed is thrown away anyway
             self._file.close()
         self.temporary.unlink(missing_ok=True)
+
+
+class Scratch(Draft):
+    """A file that is read back to make others, and never gets a name of its own; it is not hashed."""
+
+    def write(self, content: Any) -> int:
+        """Append any buffer; returns its size."""
+        size = memoryview(content).nbytes
+        with reported(self.path):
+            self._file.write(content)
+        self.num_bytes += size
+        return size
+
+    def map(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """What was written so far, read where it lies."""
+        self.flush()
+        return np.memmap(self.temporary, dtype, mode="r") if self.num_bytes else np.empty(0, dtype)
+
+    def blocks(self) -> Iterator[bytes]:
+        """The same as bytes, a part at a time; not mapped, since a large file would count as memory."""
+        self.flush()
+        with reported(self.path), self.temporary.open("rb") as file:
+            while block := file.read(COPY_BYTES):
+                yield block
 
 
 def sync_folder(folder: Path) -> None:

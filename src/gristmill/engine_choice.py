@@ -5,28 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import sys
-from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import numpy as np
 
-from gristmill import _native
 from gristmill.batch import flatten_texts
+from gristmill.engine_cache import cache_folder, own_versions, tried
 from gristmill.engines import Engine, SpecialTokens
 from gristmill.engines.native import compile_native
-from gristmill.errors import GristmillError, InputError, UnsupportedTokenizerError
+from gristmill.errors import InputError, UnsupportedTokenizerError
 from gristmill.files import write_whole
 from gristmill.load.loaded import Loaded
 from gristmill.load.probe import PROBE, probe_documents
 from gristmill.load.reading import read_whole
 
 log = logging.getLogger(__name__)
-
-PACKAGE = Path(__file__).parent
-
 
 def choose_engine(loaded: Loaded, choice: str) -> tuple[Engine, str | None]:
     """The engine, and a sentence on why it is not the native one."""
@@ -81,42 +73,18 @@ def check_agreement(native: Engine, loaded: Loaded) -> None:
                 )
 
 
-# A passed check is remembered on disk, so that loading need not build the reference: half a second for a
-# large vocabulary. The name of the file says all that was compared; its content is the name again, so a
-# damaged one counts for nothing.
-
-
-def cache_folder() -> Path:
-    """Where results that can be computed again are kept: $GRISTMILL_CACHE, or the platform's folder for
-    such."""
-    if chosen := os.environ.get("GRISTMILL_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "gristmill" / "cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "gristmill"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gristmill"
+# A passed check is remembered on disk beside the compiled tokenizers of files, for those that come from
+# elsewhere: building the reference takes half a second for a large vocabulary. The name of the file says all
+# that was compared; its content is the name again, so a damaged one counts for nothing.
 
 
 def _check_key(loaded: Loaded) -> str:
-    parts = [loaded.fingerprint, loaded.reference_version, *_own_versions(), PROBE]
+    parts = [loaded.fingerprint, loaded.reference_version, *own_versions(), PROBE]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
 
 
-def _own_versions() -> list[str]:
-    """Size and time of every file that the native engine is made of: an editable installation changes them
-    under one version number."""
-    try:
-        number = version("gristmill")
-    except PackageNotFoundError:
-        number = "source"
-    files = [Path(_native.__file__), *sorted(PACKAGE.rglob("*.py"))]
-    states = [(path.name, path.stat()) for path in files if path.exists()]
-    return [number, *(f"{name} {state.st_size} {state.st_mtime_ns}" for name, state in states)]
-
-
 def _is_remembered(key: str) -> bool:
-    return _tried(lambda: read_whole(cache_folder() / "checks" / key, limit=1024) == key.encode()) is True
+    return tried(lambda: read_whole(cache_folder() / "checks" / key, limit=1024) == key.encode()) is True
 
 
 def _remember(key: str) -> None:
@@ -125,13 +93,4 @@ def _remember(key: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / key, key.encode())
 
-    _tried(write)
-
-
-def _tried(call: Callable[[], bool | None]) -> bool | None:
-    # A cache that cannot be used costs time, never the result.
-    try:
-        return call()
-    except (OSError, RuntimeError, GristmillError) as error:
-        log.info("cache not used: %s", error)
-        return None
+    tried(write)

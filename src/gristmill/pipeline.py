@@ -53,8 +53,8 @@ MAX_ROWS_BYTES = 16 << 20
 """Of rows made at a time."""
 
 
-def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitRecord:
-    """Read, encode, pack and write a unit, check that it balances, and commit it."""
+def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitOutput:
+    """Read, encode, pack and write a unit; its `commit` checks that it balances and lets it be seen."""
     output = UnitOutput(job, unit.index, limit)
     try:
         for index, path, documents in output.watch.each("read", output.input.batches(unit)):
@@ -62,21 +62,23 @@ def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> Un
                 kept, tokens = _encode(job, documents)
             output.add(kept, tokens, path, slice_index=index)
             on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
-        return output.commit(is_last=False)
+        output.finish_packing(is_last=False)
+        return output
     except BaseException:
         output.abandon()
         raise
 
 
-def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit) -> UnitRecord:
-    """Pack together what the units carried over, as a last unit of its own."""
+def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit) -> UnitOutput:
+    """Pack together what the units carried over, as a last unit of its own, to be committed."""
     output = UnitOutput(job, len(job.plan.units), limit)
     try:
         for record in records:
             if record.ledger.tokens_carried:
                 path = job.folder / FOLDER / f"{job.plan.unit_name(record.unit)}.tail"
                 output.receive(read_segments(path))
-        return output.commit(is_last=True)
+        output.finish_packing(is_last=True)
+        return output
     except BaseException:
         output.abandon()
         raise
@@ -135,10 +137,22 @@ class UnitOutput:
         self._counts["tokens_received"] += len(tail.ids)
         self._pack(tail)
 
-    def commit(self, *, is_last: bool) -> UnitRecord:
-        """Pack what is left, check the balance, and let the unit be seen; its record comes last."""
+    def finish_packing(self, *, is_last: bool) -> None:
+        """Pack what is left."""
         if self._packer is not None:
             self._finish_packing(self._packer, is_last=is_last)
+
+    def commit(self) -> UnitRecord:
+        """Check the balance, and let the unit be seen; its record comes last. What fails leaves nothing.
+
+        Most of it is waiting for the disk, so that another unit can be worked at meanwhile."""
+        try:
+            return self._commit()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _commit(self) -> UnitRecord:
         ledger = self._ledger()
         check_balance(ledger, what=f"unit {self._index}")
         with self.watch("write"):

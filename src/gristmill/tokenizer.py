@@ -6,18 +6,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gristmill.batch import Texts, TokenBatch, flatten_texts
 from gristmill.config import MAX_THREADS, EngineChoice, Errors, SpecialTokenPolicy
-from gristmill.engine_choice import choose_engine
+from gristmill.engine_cache import Facts, facts_of, recall, remember
 from gristmill.engines import Engine, EngineName, Ids, ListEngine, Offsets
+from gristmill.engines.native import NativeEngine
 from gristmill.errors import ConfigError, InputError, TokenizerError
-from gristmill.load import Loaded, LoadOptions, describe, load_source
+from gristmill.load import LoadOptions, find_local_file, load_source
 from gristmill.special_text import find_special_text
+
+if TYPE_CHECKING:
+    from gristmill.load.loaded import Loaded
 
 
 class Origin(NamedTuple):
@@ -35,20 +39,37 @@ class Tokenizer:
     from a path or a hub name can be pickled; it is loaded again where it arrives."""
 
     def __init__(
-        self, loaded: Loaded, engine: Engine, *, why_not_native: str | None, origin: Origin | None
+        self,
+        facts: Facts,
+        engine: Engine,
+        *,
+        why_not_native: str | None,
+        origin: Origin | None,
+        loaded: Loaded | None,
     ) -> None:
-        self._loaded = loaded
+        self._facts = facts
         self._engine = engine
         self._why_not_native = why_not_native
         self._origin = origin
+        self._loaded_now = loaded
+
+    @property
+    def _loaded(self) -> Loaded:
+        """All of it: where the engine was remembered, what is seldom asked for is loaded when it is."""
+        if self._loaded_now is None:
+            assert self._origin is not None
+            self._loaded_now = load_source(self._origin.source, self._origin.options)
+            if self._loaded_now.fingerprint != self.fingerprint:
+                raise TokenizerError(f"{self._origin.source}: has changed since it was loaded; load it anew")
+        return self._loaded_now
 
     def __repr__(self) -> str:
-        return f"<gristmill.Tokenizer {self._loaded.source}: {self.engine_name}, {self.vocab_size} tokens>"
+        return f"<gristmill.Tokenizer {self._facts.source}: {self.engine_name}, {self.vocab_size} tokens>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._origin is None:
             raise TokenizerError(
-                f"a tokenizer loaded from an object ({self._loaded.source}) cannot be pickled; "
+                f"a tokenizer loaded from an object ({self._facts.source}) cannot be pickled; "
                 "call load_tokenizer in each worker"
             )
         return _load_again, (self._origin, self.fingerprint)
@@ -147,6 +168,8 @@ class Tokenizer:
 
     def describe(self) -> dict[str, object]:
         """What was understood of the tokenizer, as plain values."""
+        from gristmill.load.describe import describe
+
         chosen = {
             "engine": self.engine_name,
             "why_not_native": self.why_not_native,
@@ -157,32 +180,32 @@ class Tokenizer:
     @property
     def special_tokens(self) -> Mapping[str, int]:
         """Text and id of each special token."""
-        return dict(self._loaded.specials)
+        return dict(self._facts.specials)
 
     @property
     def bos_id(self) -> int | None:
         """Id that begins a document, where the tokenizer names one."""
-        return self._loaded.bos_id
+        return self._facts.bos_id
 
     @property
     def eos_id(self) -> int | None:
         """Id that ends a document, where the tokenizer names one."""
-        return self._loaded.eos_id
+        return self._facts.eos_id
 
     @property
     def pad_id(self) -> int | None:
         """Id that fills rows, where the tokenizer names one."""
-        return self._loaded.pad_id
+        return self._facts.pad_id
 
     @property
     def unk_id(self) -> int | None:
         """Id of the unknown token, where the tokenizer has one."""
-        return self._loaded.unk_id
+        return self._facts.unk_id
 
     @property
     def vocab_size(self) -> int:
         """The largest id, added tokens included, plus one."""
-        return self._loaded.vocab_size
+        return self._facts.vocab_size
 
     @property
     def token_dtype(self) -> np.dtype[Any]:
@@ -192,7 +215,7 @@ class Tokenizer:
     @property
     def fingerprint(self) -> str:
         """A hash of all that decides ids, equal on every machine."""
-        return self._loaded.fingerprint
+        return self._facts.fingerprint
 
     @property
     def engine_name(self) -> EngineName:
@@ -207,7 +230,7 @@ class Tokenizer:
     def _enforce(self, policy: SpecialTokenPolicy, buffer: Any, offsets: Offsets) -> Literal["text", "parse"]:
         if _one_of(SpecialTokenPolicy, policy, "special_tokens") != "error":
             return "parse" if policy == "parse" else "text"
-        found = find_special_text(buffer, offsets, self._loaded.specials)
+        found = find_special_text(buffer, offsets, self._facts.specials)
         if found is not None:
             document, offset, token = found
             raise InputError(
@@ -256,14 +279,23 @@ def load_tokenizer(
 
 
 def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:
+    origin, path = None, None
+    if isinstance(source, str | os.PathLike):
+        path = find_local_file(source, options)
+        # A worker may run in another folder.
+        origin = Origin(os.fspath(source) if path is None else os.path.abspath(source), options, engine)
+    if path is not None and engine in ("auto", "native"):
+        known = recall(path, options)
+        if known is not None:
+            return Tokenizer(known.facts, known.engine, why_not_native=None, origin=origin, loaded=None)
+    from gristmill.engine_choice import choose_engine
+
     loaded = load_source(source, options)
     chosen, why_not_native = choose_engine(loaded, engine)
-    origin = None
-    if isinstance(source, str | os.PathLike):
-        # A worker may run in another folder.
-        name = os.path.abspath(source) if os.path.lexists(source) else os.fspath(source)
-        origin = Origin(name, options, engine)
-    return Tokenizer(loaded, chosen, why_not_native=why_not_native, origin=origin)
+    facts = facts_of(loaded)
+    if path is not None and isinstance(chosen, NativeEngine):
+        remember(path, options, facts, chosen)
+    return Tokenizer(facts, chosen, why_not_native=why_not_native, origin=origin, loaded=loaded)
 
 
 def _load_again(origin: Origin, fingerprint: str) -> Tokenizer:

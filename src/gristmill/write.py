@@ -17,7 +17,7 @@ from gristmill.config import WriteConfig
 from gristmill.drafts import Draft, sync_folder
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import RunError
-from gristmill.formats import FORMATS, PayloadFormat, formats_of, llmc, stem_of
+from gristmill.formats import FORMATS, PayloadFormat, formats_of, max_shard_ids, stem_of
 from gristmill.formats.payload import Payload
 from gristmill.formats.protocol import (
     MAX_DOCUMENT_TOKENS,
@@ -237,7 +237,6 @@ class OpenShard:
 def max_shard_tokens(config: WriteConfig, layout: Layout) -> int:
     """Ids that a shard holds at most, unless one document alone has more."""
     assert isinstance(config.shard_bytes, int), "sizes are numbers when the run starts"
-    limit = config.shard_bytes
-    if "llmc" in formats_of(config):
-        limit = min(limit, llmc.MAX_SHARD_BYTES)
-    return limit // layout.id_type.itemsize
+    limit = config.shard_bytes // layout.id_type.itemsize
+    most = max_shard_ids(config, layout)
+    return limit if most is None else min(limit, most)

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gristmill import _native
 from gristmill.config import DEFAULT_CACHE_BYTES
 from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.errors import InputError, UnsupportedTokenizerError
-from gristmill.pattern import CompiledSplits, compile_splits
-from gristmill.pattern.charset import Partition, classes_of_set, named_set, partition, two_stage
 from gristmill.spec import MergeModel, Normalization, RankModel, ScoreModel, Split, TokenizerSpec
 
+if TYPE_CHECKING:  # patterns are compiled only where no compiled tokenizer is remembered
+    from numpy.typing import NDArray
+
+    from gristmill.pattern import CompiledSplits
+
 SPACE_MARK = "▁"
+
+
+class Program(NamedTuple):
+    """A compiled tokenizer: the calls of `_native.Build` that put it together, with the tables they take."""
+
+    steps: list[tuple[str, tuple[Any, ...]]]
+    strips_prefix: bool
+    """Decoding takes away the space that encoding puts in front."""
 
 
 class NativeEngine:
@@ -25,9 +35,12 @@ class NativeEngine:
 
     name: EngineName = "native"
 
-    def __init__(self, spec: TokenizerSpec, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        self._engine = _native.Engine(_build(spec), cache_bytes)
-        self._strips_prefix = spec.normalization.replace_spaces and spec.prefix is not None
+    def __init__(self, source: TokenizerSpec | Program, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+        self.program = source if isinstance(source, Program) else compile_program(source)
+        build = _native.Build()
+        for name, arguments in self.program.steps:
+            getattr(build, name)(*arguments)
+        self._engine = _native.Engine(build, cache_bytes)
 
     def encode_batch(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
@@ -85,7 +98,7 @@ class NativeEngine:
     def decode(self, ids: Ids) -> bytes:
         """The bytes of the tokens, one after the other, less the space that encoding puts in front."""
         text: bytes = self._engine.decode(np.ascontiguousarray(ids))
-        return text[1:] if self._strips_prefix and text.startswith(b" ") else text
+        return text[1:] if self.program.strips_prefix and text.startswith(b" ") else text
 
     @property
     def state_bytes(self) -> int:
@@ -101,32 +114,42 @@ def compile_native(spec: TokenizerSpec) -> NativeEngine:
         raise UnsupportedTokenizerError(str(error)) from error
 
 
-def _build(spec: TokenizerSpec) -> Any:
-    build = _native.Build()
-    build.set_model(_compile_model(spec.model, spec.normalization))
-    if spec.normalization.form:
-        build.set_form(spec.normalization.form)
-    if spec.normalization.replace_spaces:
-        build.set_spaces_as_marks()
-    if spec.prefix:
-        build.set_prefix(spec.prefix.where, spec.prefix.unless_present, spec.prefix.stage == "normalizer")
-    _choose_splits(build, spec)
-    build.set_word_class(*_word_class())
+def compile_program(spec: TokenizerSpec) -> Program:
+    """The program of a spec; ValueError, of which `UnsupportedTokenizerError` is one, where there is none."""
+    normalization, prefix = spec.normalization, spec.prefix
+    steps: list[tuple[str, tuple[Any, ...]]] = [("set_model", (_compile_model(spec.model, normalization),))]
+    if normalization.form:
+        steps.append(("set_form", (normalization.form,)))
+    if normalization.replace_spaces:
+        steps.append(("set_spaces_as_marks", ()))
+    if prefix:
+        steps.append(("set_prefix", (prefix.where, prefix.unless_present, prefix.stage == "normalizer")))
+    steps += _split_steps(spec)
+    steps.append(("set_word_class", _word_class()))
+    steps += _token_steps(spec)
+    return Program(steps, normalization.replace_spaces and prefix is not None)
+
+
+def _token_steps(spec: TokenizerSpec) -> list[tuple[str, tuple[Any, ...]]]:
     _require_apart(spec)
     looked_for = [_as_looked_for(token.content, spec) for token in spec.added_tokens if token.normalized]
     if len(set(looked_for)) < len(looked_for):
         raise UnsupportedTokenizerError("two added tokens are the same once normalised")
-    for token in spec.added_tokens:
-        build.add_token(
-            token.id,
-            _as_looked_for(token.content, spec) if token.normalized else token.content,
-            token.special,
-            token.normalized,
-            token.single_word,
-            token.lstrip,
-            token.rstrip,
+    return [
+        (
+            "add_token",
+            (
+                token.id,
+                _as_looked_for(token.content, spec) if token.normalized else token.content,
+                token.special,
+                token.normalized,
+                token.single_word,
+                token.lstrip,
+                token.rstrip,
+            ),
         )
-    return build
+        for token in spec.added_tokens
+    ]
 
 
 def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: Normalization) -> Any:
@@ -153,14 +176,15 @@ def _ranks_of_scores(scores: Sequence[float]) -> list[int]:
     return ranks
 
 
-def _choose_splits(build: Any, spec: TokenizerSpec) -> None:
+def _split_steps(spec: TokenizerSpec) -> list[tuple[str, tuple[Any, ...]]]:
+    from gristmill.pattern import compile_splits
+
     if not spec.splits:
         takes_whole = isinstance(spec.model, RankModel) or (
             isinstance(spec.model, MergeModel) and spec.model.ignore_merges
         )
-        if not takes_whole:  # then pieces may be cut wherever no token reaches across
-            build.set_word_transducer()
-        return
+        # Else pieces may be cut wherever no token reaches across.
+        return [] if takes_whole else [("set_word_transducer", ())]
     splits = spec.splits
     if spec.normalization.replace_spaces:
         # The engine keeps spaces as spaces; a pattern that looks for the mark looks for them.
@@ -168,23 +192,20 @@ def _choose_splits(build: Any, spec: TokenizerSpec) -> None:
     compiled = compile_splits(splits)
     if spec.normalization.replace_spaces:
         _require_same_class(compiled)
-    set_splits(build, compiled)
+    return splitting_steps(compiled)
 
 
-def set_splits(build: Any, compiled: CompiledSplits) -> None:
-    """Hand the tables to a native build."""
+def splitting_steps(compiled: CompiledSplits) -> list[tuple[str, tuple[Any, ...]]]:
+    """The calls that hand the tables of a split to a native build."""
+    steps: list[tuple[str, tuple[Any, ...]]] = []
     if (machine := compiled.transducer) is not None:
-        build.set_transducer(machine.stage1, machine.stage2, machine.table, machine.num_classes)
+        tables = (machine.stage1, machine.stage2, machine.table, machine.num_classes)
+        steps.append(("set_transducer", tables))
     for stage in compiled.stages:
-        build.add_splitter(
-            stage.stage1,
-            stage.stage2,
-            stage.next_state,
-            stage.match,
-            stage.num_classes,
-            stage.keep_matches,
-            stage.keep_gaps,
-        )
+        stage_tables = (stage.stage1, stage.stage2, stage.next_state, stage.match)
+        options = (stage.num_classes, stage.keep_matches, stage.keep_gaps)
+        steps.append(("add_splitter", (*stage_tables, *options)))
+    return steps
 
 
 def _over_spaces(split: Split) -> Split:
@@ -237,6 +258,8 @@ def _as_looked_for(content: str, spec: TokenizerSpec) -> str:
 @lru_cache(maxsize=1)
 def _word_class() -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
     """Bit 0: a word character, bit 1: white space, as Rust's regex has them."""
+    from gristmill.pattern.charset import Partition, classes_of_set, named_set, partition, two_stage
+
     word, space = named_set("rust", "w"), named_set("rust", "s")
     assert word is not None
     assert space is not None

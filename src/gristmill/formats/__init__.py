@@ -1,6 +1,6 @@
 """What shards look like on disk: a file a format, its writer and reader side by side.
 
-Payload formats hold whole documents and share their ids; tables hold rows, or a document a row.
+Payload formats hold whole documents and share their ids; the others hold rows, or a document a row.
 """
 
 from __future__ import annotations
@@ -11,67 +11,157 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gristmill.config import OutputFormat, WriteConfig
+from gristmill.config import OutputFormat, PackMode, WriteConfig
 from gristmill.drafts import Draft
 from gristmill.errors import ConfigError, RunError
-from gristmill.formats import datatrove, llmc, megatron, nanogpt, olmo
+from gristmill.formats import datatrove, litdata, llmc, mds, megatron, nanogpt, npy, olmo, pt, webdataset
 from gristmill.formats.payload import Finish, Payload, SidecarWriter
 from gristmill.formats.protocol import FormatWriter, ShardView
 from gristmill.layout import Layout
 from gristmill.records import FileRecord, ShardRecord
 
+FinishRun = Callable[[Path, Sequence[ShardRecord], WriteConfig, Layout], list[FileRecord]]
+MaxIds = Callable[[WriteConfig, Layout], int]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class Format:
     """How one format is read; its shards are files of one stem."""
 
     suffixes: tuple[str, ...]
+    """Of the files that every shard has."""
+    further_suffixes: tuple[str, ...] = ()
+    """Of those that some have, by their columns."""
     read: Callable[[Path, Layout], ShardView]
     check: Callable[[Path, ShardRecord, Layout], list[str]]
+    max_ids: MaxIds | None = None
+    """Ids that a shard can hold; absent: any number."""
+    run_files: tuple[str, ...] = ()
+    """Files that it has once a run."""
+    finish_run: FinishRun | None = None
+    """Writes these."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PayloadFormat(Format):
     """A format of documents, made from the shared payload."""
 
     open: Callable[[Path, Payload], FormatWriter]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
     """A format of rows, or of a document a row."""
 
     open: Callable[[Path, WriteConfig, Layout, list[Draft]], FormatWriter]
+    has_columns: bool = True
+    """Beside the ids."""
+    cuts_windows: bool = False
+    """Its readers cut rows themselves, so that documents are written where a job does not say."""
 
 
 def _sidecars(finish: Finish) -> Callable[[Path, Payload], FormatWriter]:
     return lambda stem, payload: SidecarWriter(finish, stem, payload)
 
 
-def _table(name: str, writer: str) -> TableFormat:
-    """A table format whose module is imported when it is used: pyarrow is 37 MB in every worker."""
-
-    def later(function: str) -> Callable[..., Any]:
-        return lambda *args: getattr(import_module(f"gristmill.formats.{name}"), function)(*args)
-
-    return TableFormat((f".{name}",), later("read"), later("check"), later(writer))
+def _later(name: str, function: str) -> Callable[..., Any]:
+    """A function of a module that is imported when it is used: pyarrow is 37 MB in every worker."""
+    return lambda *args: getattr(import_module(f"gristmill.formats.{name}"), function)(*args)
 
 
 FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
     "megatron": PayloadFormat(
-        megatron.SUFFIXES, megatron.read, megatron.check, _sidecars(megatron.write_sidecars)
+        suffixes=megatron.SUFFIXES,
+        read=megatron.read,
+        check=megatron.check,
+        open=_sidecars(megatron.write_sidecars),
     ),
     "nanogpt": PayloadFormat(
-        nanogpt.SUFFIXES, nanogpt.read, nanogpt.check, _sidecars(nanogpt.write_sidecars)
+        suffixes=nanogpt.SUFFIXES,
+        read=nanogpt.read,
+        check=nanogpt.check,
+        open=_sidecars(nanogpt.write_sidecars),
     ),
-    "llmc": PayloadFormat(llmc.SUFFIXES, llmc.read, llmc.check, _sidecars(llmc.write_sidecars)),
-    "olmo": PayloadFormat(olmo.SUFFIXES, olmo.read, olmo.check, olmo.OlmoWriter),
+    "llmc": PayloadFormat(
+        suffixes=llmc.SUFFIXES,
+        read=llmc.read,
+        check=llmc.check,
+        open=_sidecars(llmc.write_sidecars),
+        max_ids=llmc.max_ids,
+    ),
+    "olmo": PayloadFormat(suffixes=olmo.SUFFIXES, read=olmo.read, check=olmo.check, open=olmo.OlmoWriter),
     "datatrove": PayloadFormat(
-        datatrove.SUFFIXES, datatrove.read, datatrove.check, _sidecars(datatrove.write_sidecars)
+        suffixes=datatrove.SUFFIXES,
+        read=datatrove.read,
+        check=datatrove.check,
+        open=_sidecars(datatrove.write_sidecars),
     ),
-    "arrow": _table("arrow", "ArrowWriter"),
-    "parquet": _table("parquet", "ParquetWriter"),
+    "arrow": TableFormat(
+        suffixes=(".arrow",),
+        read=_later("arrow", "read"),
+        check=_later("arrow", "check"),
+        open=_later("arrow", "ArrowWriter"),
+        run_files=("state.json", "dataset_info.json"),
+        finish_run=_later("arrow", "finish_run"),
+    ),
+    "parquet": TableFormat(
+        suffixes=(".parquet",),
+        read=_later("parquet", "read"),
+        check=_later("parquet", "check"),
+        open=_later("parquet", "ParquetWriter"),
+    ),
+    "mds": TableFormat(
+        suffixes=mds.SUFFIXES,
+        read=mds.read,
+        check=mds.check,
+        open=mds.MdsWriter,
+        max_ids=mds.max_ids,
+        run_files=mds.RUN_FILES,
+        finish_run=mds.finish_run,
+    ),
+    "litdata": TableFormat(
+        suffixes=litdata.SUFFIXES,
+        read=litdata.read,
+        check=litdata.check,
+        open=litdata.LitDataWriter,
+        max_ids=litdata.max_ids,
+        run_files=litdata.RUN_FILES,
+        finish_run=litdata.finish_run,
+        has_columns=False,
+        cuts_windows=True,
+    ),
+    "pt": TableFormat(
+        suffixes=pt.SUFFIXES,
+        further_suffixes=pt.FURTHER_SUFFIXES,
+        read=pt.read,
+        check=pt.check,
+        open=pt.PtWriter,
+    ),
+    "npy": TableFormat(
+        suffixes=npy.SUFFIXES,
+        further_suffixes=npy.FURTHER_SUFFIXES,
+        read=npy.read,
+        check=npy.check,
+        open=npy.NpyWriter,
+    ),
+    "webdataset": TableFormat(
+        suffixes=webdataset.SUFFIXES,
+        read=webdataset.read,
+        check=webdataset.check,
+        open=webdataset.WebDatasetWriter,
+    ),
 }
+
+
+def default_mode(formats: Sequence[OutputFormat]) -> PackMode:
+    """What is written where the job does not say: rows, unless a reader cuts them itself."""
+    is_cut = any(isinstance(f := FORMATS[name], PayloadFormat) or f.cuts_windows for name in formats)
+    return "documents" if is_cut else "concat"
+
+
+def formats_with_columns(formats: Sequence[OutputFormat]) -> list[OutputFormat]:
+    """Those that hold what `write.columns` asks for."""
+    return [name for name in formats if isinstance(f := FORMATS[name], TableFormat) and f.has_columns]
 
 
 def formats_of(config: WriteConfig) -> tuple[OutputFormat, ...]:
@@ -88,14 +178,14 @@ def check_formats(config: WriteConfig, layout: Layout) -> None:
     if payload and layout.sequence_length is not None:
         raise ConfigError(
             f"write.format {payload[0]} cannot hold rows: its readers cut their own windows; "
-            "use pack.mode documents, or write.format parquet or arrow"
+            "use pack.mode documents, or write.format parquet, arrow, mds, litdata, pt, npy or webdataset"
         )
     if "nanogpt" in names and layout.dtype != "uint16" and config.dtype is None:
         raise ConfigError(
             "write.format nanogpt: its reader takes ids for uint16, and this vocabulary needs uint32; use "
             "another format, or set write.dtype uint32 and change the reader"
         )
-    if len(payload) < len(names):
+    if formats_with_columns(names):
         _check_columns(config, layout)
 
 
@@ -127,8 +217,9 @@ def check_shard(folder: Path, shard: ShardRecord, name: OutputFormat, layout: La
     """What is wrong with the files of a shard, in plain language; checksums are not compared."""
     stem = stem_of(folder, name, shard.name)
     expected = [f"{name}/{stem.name}{suffix}" for suffix in FORMATS[name].suffixes]
+    further = [f"{name}/{stem.name}{suffix}" for suffix in FORMATS[name].further_suffixes]
     records = {file.path: file for file in shard.files.get(name, [])}
-    if sorted(records) != sorted(expected):
+    if sorted(set(records) - set(further)) != sorted(expected):
         return [
             f"{stem}: its record names {', '.join(records) or 'no files'}; it needs {', '.join(expected)}"
         ]
@@ -145,11 +236,14 @@ def finish_run(
     folder: Path, name: OutputFormat, shards: Sequence[ShardRecord], config: WriteConfig, layout: Layout
 ) -> list[FileRecord]:
     """Write the files of a format that need all shards; returns them."""
-    if name != "arrow":
-        return []
-    from gristmill.formats import arrow
+    finish = FORMATS[name].finish_run
+    return [] if finish is None else finish(folder, shards, config, layout)
 
-    return arrow.finish_run(folder, shards, config, layout)
+
+def max_shard_ids(config: WriteConfig, layout: Layout) -> int | None:
+    """Ids that a shard can hold in every format asked for; None: any number."""
+    limits = (FORMATS[name].max_ids for name in formats_of(config))
+    return min((limit(config, layout) for limit in limits if limit is not None), default=None)
 
 
 def _check_size(folder: Path, record: FileRecord) -> list[str]:

@@ -13,19 +13,9 @@ import pyarrow as pa
 
 from gristmill.config import WriteConfig
 from gristmill.drafts import Draft
-from gristmill.files import write_whole
-from gristmill.formats.protocol import Documents, with_suffix
-from gristmill.formats.tables import (
-    DTYPES,
-    Batches,
-    TableView,
-    check_table,
-    chosen_columns,
-    features_of,
-    reading,
-    schema_of,
-    to_arrow,
-)
+from gristmill.formats.lists import DTYPES, Batches, Lists, TableView, check_columns, chosen_columns
+from gristmill.formats.protocol import Documents, with_suffix, write_run_file
+from gristmill.formats.tables import features_of, lists_of, reading, schema_of, to_arrow
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import FileRecord, ShardRecord
@@ -65,14 +55,16 @@ def read(stem: Path, layout: Layout) -> TableView:
     with reading(path):
         batches = pa.ipc.open_stream(pa.memory_map(str(path))).read_all().to_batches()
     starts = [0, *itertools.accumulate(len(batch) for batch in batches)]
-    return TableView(path, layout, starts, lambda group: batches[group])
+
+    def group(number: int) -> dict[str, Lists]:
+        return lists_of(batches[number], path, num_rows=len(batches[number]))
+
+    return TableView(path, layout, starts, group)
 
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
     """What is wrong with a shard."""
-    view = read(stem, layout)
-    names = list(view.group(0)) if view.num_items else []
-    return check_table(view, names, shard, layout)
+    return check_columns(read(stem, layout), shard, layout)
 
 
 def finish_run(
@@ -91,14 +83,7 @@ def finish_run(
         "_split": None,
     }
     info: dict[str, object] = {"features": features_of(chosen_columns(config, layout))}
-    (folder / "arrow").mkdir(parents=True, exist_ok=True)
     return [
-        _write_json(folder, f"arrow/{name}.json", content)
-        for name, content in (("state", state), ("dataset_info", info))
+        write_run_file(folder, f"arrow/{name}", msgspec.json.format(msgspec.json.encode(content), indent=2))
+        for name, content in (("state.json", state), ("dataset_info.json", info))
     ]
-
-
-def _write_json(folder: Path, path: str, content: dict[str, object]) -> FileRecord:
-    text = msgspec.json.format(msgspec.json.encode(content), indent=2)
-    write_whole(folder / path, text)
-    return FileRecord(path=path, num_bytes=len(text), sha256=hashlib.sha256(text).hexdigest())

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.config import WriteConfig
 from gristmill.drafts import Draft
 from gristmill.errors import RunError
 from gristmill.formats.payload import END_TYPE, Payload, PayloadView, check_documents, map_file, view_by_ends
@@ -79,6 +80,11 @@ def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
     tokens = read(stem, layout).tokens
     ends = map_file(with_suffix(stem, ".ends"), END_TYPE)
     return check_documents(tokens, ends, shard, layout, eos_at="start" if _is_moved(layout) else "end")
+
+
+def max_ids(_: WriteConfig, layout: Layout) -> int:
+    """Ids that a shard can hold."""
+    return MAX_SHARD_BYTES // layout.id_type.itemsize
 
 
 def _is_moved(layout: Layout) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
-from gristmill.formats.tables import Lists
+from gristmill.formats.lists import Lists
 
 INT32 = 1
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8

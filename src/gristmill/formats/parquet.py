@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import struct
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
@@ -13,18 +12,10 @@ import pyarrow.parquet as pq
 from gristmill.config import Column, WriteConfig
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
+from gristmill.formats.lists import DTYPES, Batch, Batches, Lists, TableView, check_table, chosen_columns
 from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
 from gristmill.formats.protocol import Documents, with_suffix
-from gristmill.formats.tables import (
-    DTYPES,
-    Batch,
-    Batches,
-    TableView,
-    check_table,
-    chosen_columns,
-    features_of,
-    reading,
-)
+from gristmill.formats.tables import features_of, lists_of, reading
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
@@ -87,15 +78,16 @@ def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
 def _open(path: Path, layout: Layout) -> tuple[TableView, list[str]]:
     """The rows, and the columns' names."""
 
-    def load(group: int) -> Any:
+    def group(number: int) -> dict[str, Lists]:
         with reading(path):
-            return file.read_row_group(group, use_threads=False)
+            table = file.read_row_group(number, use_threads=False)
+        return lists_of(table, path, num_rows=starts[number + 1] - starts[number])
 
     with reading(path):
         file = pq.ParquetFile(str(path), memory_map=True)
         sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
         starts = [0, *itertools.accumulate(sizes)]
-        return TableView(path, layout, starts, load), file.schema_arrow.names
+        return TableView(path, layout, starts, group), file.schema_arrow.names
 
 
 def _row_group(chunks: dict[Column, Chunk], num_rows: int, codec: int) -> thrift.Value:

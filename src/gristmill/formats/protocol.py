@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,9 @@ from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
 from gristmill.engines import Bytes, Offsets
+from gristmill.files import write_whole
 from gristmill.pack.rows import Rows
+from gristmill.records import FileRecord
 
 MAX_DOCUMENT_TOKENS = (1 << 29) - 256
 """Four-byte ids of one document stay under 2^31 bytes: what llm.c seeks in and a Parquet page holds."""
@@ -98,3 +101,10 @@ def count_fitting(offsets: Offsets, start: int, *, max_tokens: int, max_items: i
 def with_suffix(stem: Path, suffix: str) -> Path:
     """The file of a shard; its stem may hold dots."""
     return stem.with_name(stem.name + suffix)
+
+
+def write_run_file(folder: Path, path: str, content: bytes) -> FileRecord:
+    """Write a file that a format has once a run, at a path of the run folder."""
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / path, content)
+    return FileRecord(path=path, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())

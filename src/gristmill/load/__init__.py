@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gristmill.errors import ConfigError, TokenizerFormatError
-from gristmill.load.describe import describe
 from gristmill.load.folder import TOKENIZER_JSON, find_tokenizer_file, read_roles
-from gristmill.load.hf_json import load_tokenizer_json
-from gristmill.load.hub import download_tokenizer, looks_like_hub_name
-from gristmill.load.loaded import Loaded
-from gristmill.load.objects import load_object
 from gristmill.load.reading import read_whole
-from gristmill.load.sentencepiece_model import load_sentencepiece, looks_like_model
-from gristmill.load.tekken import load_tekken, looks_like_tekken
-from gristmill.load.tiktoken_ranks import load_ranks, looks_like_ranks
 
-__all__ = ["LoadOptions", "Loaded", "describe", "load_source"]
+if TYPE_CHECKING:  # each format is imported where one is met: a remembered tokenizer needs none
+    from gristmill.load.loaded import Loaded
+
+__all__ = ["LoadOptions", "find_local_file", "load_source"]
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +33,15 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
 def load_source(source: Any, options: LoadOptions) -> Loaded:
     """Load a path, a hub name or an object."""
     if not isinstance(source, str | os.PathLike):
+        from gristmill.load.objects import load_object
+
         _refuse(options, "an object", *RANK_OPTIONS, *HUB_OPTIONS)
         return load_object(source)
-    path = Path(source)
-    if os.fspath(source) and _exists(path):
-        _refuse(options, "a local path", *HUB_OPTIONS)
-        return _load_path(path, options)
+    path = find_local_file(source, options)
+    if path is not None:
+        return _load_file(path, options, source=str(path))
+    from gristmill.load.hub import download_tokenizer, looks_like_hub_name
+
     text = os.fspath(source)
     if not looks_like_hub_name(text):
         raise TokenizerFormatError(f"{text[:200]}: no such file or folder, and no hub name (owner/name)")
@@ -70,10 +68,13 @@ def _exists(path: Path) -> bool:
         raise TokenizerFormatError(f"{str(path)[:200]!r}: is no path: {error}") from error
 
 
-def _load_path(path: Path, options: LoadOptions) -> Loaded:
-    if path.is_dir():
-        path = find_tokenizer_file(path)
-    return _load_file(path, options, source=str(path))
+def find_local_file(source: str | os.PathLike[str], options: LoadOptions) -> Path | None:
+    """The file that a local source names; None where it can only be a hub name."""
+    path = Path(source)
+    if not os.fspath(source) or not _exists(path):
+        return None
+    _refuse(options, "a local path", *HUB_OPTIONS)
+    return find_tokenizer_file(path) if path.is_dir() else path
 
 
 def _load_file(path: Path, options: LoadOptions, *, source: str) -> Loaded:
@@ -82,6 +83,11 @@ def _load_file(path: Path, options: LoadOptions, *, source: str) -> Loaded:
 
 
 def _load_content(content: bytes, path: Path, options: LoadOptions, *, source: str) -> tuple[Loaded, str]:
+    from gristmill.load.hf_json import load_tokenizer_json
+    from gristmill.load.sentencepiece_model import load_sentencepiece, looks_like_model
+    from gristmill.load.tekken import load_tekken, looks_like_tekken
+    from gristmill.load.tiktoken_ranks import load_ranks, looks_like_ranks
+
     if looks_like_ranks(content):
         loaded = load_ranks(
             content,

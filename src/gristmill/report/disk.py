@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from gristmill.config import OutputFormat, WriteConfig
+from gristmill.config import Column, OutputFormat, WriteConfig
 from gristmill.formats import FORMATS, PayloadFormat
-from gristmill.formats.tables import BATCH_ROWS, BATCH_TOKENS, DTYPES, chosen_columns
+from gristmill.formats.lists import BATCH_ROWS, BATCH_TOKENS, DTYPES, chosen_columns
 from gristmill.layout import Layout
 from gristmill.sidecars import DOCUMENT, SEGMENT
 
 END_BYTES = 8
 SIDECAR_BYTES: dict[OutputFormat, int] = {"megatron": 20, "olmo": 11, "llmc": 8, "nanogpt": 8, "datatrove": 8}
 """For each document, beside its ids; of olmo about, since it is compressed."""
+ITEM_BYTES: dict[OutputFormat, int] = {"mds": 4, "litdata": 4}
+"""For each row or document, whatever its columns."""
+CELL_BYTES: dict[OutputFormat, int] = {"arrow": 4, "mds": 7, "webdataset": 512 + 128 + 256}
+"""For each column of each row or document; of webdataset its blocks are half empty at the end."""
 SHARING_ENDS = ("llmc", "nanogpt", "datatrove")
 """Formats whose file of document ends is one file under several names."""
 
@@ -67,16 +71,20 @@ def _format_bytes(name: OutputFormat, counts: Counts, config: WriteConfig, layou
 def _table_bytes(name: OutputFormat, counts: Counts, config: WriteConfig, layout: Layout) -> float:
     num_items = counts.num_rows if layout.sequence_length else counts.num_documents
     num_cells = counts.num_rows * (layout.sequence_length or 0) or counts.num_tokens
-    total = 0.0
-    for column in chosen_columns(config, layout):
+    columns: tuple[Column, ...] = chosen_columns(config, layout) if name != "litdata" else ("input_ids",)
+    total = num_items * ITEM_BYTES.get(name, 0)
+    for column in columns:
         num_values = counts.num_segments + num_items if column == "cu_seqlens" else num_cells
         width = 1 if DTYPES[column] == "int8" else 4
-        if name == "arrow":
-            total += num_values * width + num_items * 4
-        elif column == "input_ids" and layout.dtype == "uint16":
+        total += num_items * CELL_BYTES.get(name, 0)
+        if name in ("pt", "npy") and (column == "cu_seqlens" or not layout.sequence_length):
+            total += num_items * END_BYTES
+        if column == "input_ids" and layout.dtype == "uint16" and name == "parquet":
             total += num_values * 2 + _dictionary_bytes(counts, num_items, num_cells, layout)
+        elif column == "input_ids" and name in ("litdata", "npy"):
+            total += num_values * layout.id_type.itemsize
         else:
-            total += num_values * width if width > 1 else num_values / 8
+            total += num_values / 8 if width == 1 and name == "parquet" else num_values * width
     return total
 
 

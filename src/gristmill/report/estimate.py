@@ -211,10 +211,11 @@ def _busy_workers(budget: Budget, num_units: int) -> int:
 
 def _memory(budget: Budget, num_units: int) -> int:
     """What is held at a time, as the budget reckons it."""
-    each = WORKER_BYTES + BLOCK_COST * budget.blocks.block_bytes
-    if budget.backend == "inline":
-        return min(each, budget.memory_bytes)
-    return min(RUN_BYTES + _busy_workers(budget, num_units) * each, budget.memory_bytes)
+    num_workers = _busy_workers(budget, num_units)
+    num_processes = 1 if budget.backend == "inline" else num_workers
+    blocks = num_workers * BLOCK_COST * budget.blocks.block_bytes
+    own = 0 if budget.backend == "inline" else RUN_BYTES
+    return min(own + num_processes * WORKER_BYTES + blocks, budget.memory_bytes)
 
 
 def _time(sample: Sample, budget: Budget, num_units: int) -> float:

@@ -16,14 +16,19 @@ from gristmill.run.tokenize import RunResult
 LOADING = {
     "megatron": 'IndexedDataset("{folder}/{stem}")  # megatron.core.datasets.indexed_dataset',
     "nanogpt": 'np.memmap("{folder}/{stem}.bin", dtype="{dtype}", mode="r")',
-    "llmc": '--train_data "{folder}/*.bin"  # llm.c and modded-nanogpt',
+    "llmc": '-i "{folder}/*.bin"  # train_gpt2cu of llm.c; or the pattern of modded-nanogpt',
     "olmo": 'paths=["{folder}/*.npy"]  # NumpyFSLDatasetConfig of olmo_core.data',
     "datatrove": 'DatatroveFolderDataset("{folder}", seq_len=2048, token_size={width})',
     "arrow": 'datasets.load_from_disk("{folder}")',
     "parquet": 'datasets.load_dataset("parquet", data_files="{folder}/*.parquet", split="train")',
+    "mds": 'StreamingDataset(local="{folder}", remote=None, batch_size=8)  # streaming',
+    "litdata": 'StreamingDataset("{folder}", item_loader=TokensLoader(block_size={block}))  # litdata',
+    "pt": 'torch.load("{folder}/{stem}.input_ids.pt", weights_only=True, mmap=True)',
+    "npy": 'np.load("{folder}/{stem}.input_ids.npy", mmap_mode="r")',
+    "webdataset": 'wds.WebDataset(sorted(glob("{folder}/*.tar")), shardshuffle=False).decode()',
 }
 
-SHARD_BY_SHARD = ("megatron", "nanogpt")
+SHARD_BY_SHARD = ("megatron", "nanogpt", "pt", "npy")
 """Formats whose readers open one shard at a time."""
 STAGES = ("read", "encode", "pack", "write")
 
@@ -74,7 +79,7 @@ def render_conversion(manifest: Manifest, folder: Path, run: Path) -> str:
     """What a conversion of a run has made: the manifest's files lie in the folder itself."""
     (name,) = manifest.formats
     first = manifest.shards[0].files[name][0].path if manifest.shards else ""
-    loading = [render_loading(name, folder, first.split(".")[0], manifest.dtype)] if first else []
+    loading = [render_loading(name, folder, first.split(".")[0], manifest)] if first else []
     loading += _other_shards(name, folder, len(manifest.shards), run)
     facts = {
         "tokens": _tokens(manifest),
@@ -160,7 +165,7 @@ def _loading(manifest: Manifest, folder: Path) -> str:
     stem = f"shard-{manifest.shards[0].name}"
     lines = []
     for name in manifest.formats:
-        lines.append(render_loading(name, folder / name, stem, manifest.dtype))
+        lines.append(render_loading(name, folder / name, stem, manifest))
         lines += _other_shards(name, folder / name, len(manifest.shards), folder)
     return f"\n{'':<12}".join(lines)
 
@@ -177,10 +182,11 @@ def _other_shards(name: str, folder: Path, num_shards: int, run: Path) -> list[s
     return lines
 
 
-def render_loading(name: str, folder: Path, stem: str, dtype: str) -> str:
+def render_loading(name: str, folder: Path, stem: str, manifest: Manifest) -> str:
     """How shards of a format that lie in a folder are loaded."""
+    dtype, block = manifest.dtype, manifest.sequence_length or 2049
     width = 2 if dtype == "uint16" else 4
-    return LOADING[name].format(folder=folder, stem=stem, dtype=dtype, width=width)
+    return LOADING[name].format(folder=folder, stem=stem, dtype=dtype, width=width, block=block)
 
 
 def _resumed(last: Snapshot) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, TokenizeConfig
+from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, TokenizeConfig, TrainConfig
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks
-from gristmill.run.process import WORKER_BYTES, choose_backend, memory_of
+from gristmill.run.process import WORKER_BYTES, choose_backend, is_small, memory_of
 from gristmill.run.resources import num_cores
 
 RUN_BYTES = 80 << 20
@@ -46,9 +46,9 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     backend = choose_backend(config)
     memory = memory_of(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
-    share = (memory - RUN_BYTES) // (num_workers if backend == "local" else 1)
-    block_bytes = _block_bytes(run, share - worker_bytes - _table_bytes(config))
-    counter_bytes = min(share - worker_bytes - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
+    share = _share(backend, memory, num_workers, worker_bytes)
+    block_bytes = _block_bytes(run, share - _table_bytes(config))
+    counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
     return Budget(
         backend=backend,
@@ -65,6 +65,13 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     )
 
 
+def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
+    """What a worker may hold beside the tokenizer, which threads have in common."""
+    if backend == "local":
+        return (memory - RUN_BYTES) // num_workers - worker_bytes
+    return (memory - RUN_BYTES - worker_bytes) // num_workers
+
+
 def _table_bytes(config: RunJob) -> int:
     """What a worker's tables will grow to, at least."""
     return CACHE_BYTES if isinstance(config, TokenizeConfig) else MIN_COUNTER_BYTES
@@ -78,8 +85,11 @@ def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: in
         needed = (RUN_BYTES + least) // 10**6 + 1
         given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
         raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB")
-    wanted = config.run.workers or (1 if backend == "inline" else num_cores())
-    return wanted if backend == "inline" else min(wanted, fitting)
+    counts = isinstance(config, TrainConfig) and config.run.preset != "streaming"
+    wanted = config.run.workers or (num_cores() if backend == "local" or counts or is_small(config) else 1)
+    if backend == "inline":  # one tokenizer for all
+        fitting = (memory - RUN_BYTES - worker_bytes) // (least - worker_bytes)
+    return min(wanted, fitting)
 
 
 def _block_bytes(run: RunConfig, spare: int) -> int:

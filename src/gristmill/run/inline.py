@@ -1,14 +1,18 @@
-"""The inline backend: units are processed one after the other in this process."""
+"""The inline backend: units are processed in this process, on as many threads as there are workers."""
 
 from __future__ import annotations
 
-import time
+import queue
+import threading
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.limits import Block
+from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
@@ -16,7 +20,7 @@ from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import Progress
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
-from gristmill.run.worker import load_configured, make_job_of, run_task
+from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
@@ -26,7 +30,7 @@ LOOK_EVERY_S = 0.1
 
 
 class InlineBackend:
-    """No other process: the simplest to debug, and all that a small machine may have memory for."""
+    """No other process: nothing to start, one tokenizer in memory, and the simplest to debug."""
 
     def __init__(self, config: RunJob, _processes: Sequence[WorkerProcess]) -> None:
         before = resident_bytes()  # of whatever program this is
@@ -34,6 +38,7 @@ class InlineBackend:
         self._tokenizer = load_configured(named) if named else None
         self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
         self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
+        self._num_unit_threads = 1
         self._job: Job | CountJob | None = None
 
     def facts(self) -> TokenizerFacts | None:
@@ -42,39 +47,128 @@ class InlineBackend:
 
     def prepare(self, folder: Path, *, num_tasks: int) -> None:
         """The plan is in the folder."""
+        # Other engines would hold one another up, or use all cores for one unit by themselves.
+        is_parallel = self._facts is None or self._facts.engine == "native"
+        num_workers = self.budget.num_workers
+        self._num_unit_threads = max(1, min(num_workers, num_tasks)) if is_parallel else 1
         prepare = Prepare(
             folder=str(folder),
             blocks=self.budget.blocks,
-            num_threads=self.budget.num_workers,
+            num_threads=max(1, num_workers // self._num_unit_threads),
             write_behind=self.budget.write_behind,
             counter_bytes=self.budget.counter_bytes,
         )
         self._job = make_job_of(prepare, self._tokenizer)
 
     def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
-        """Outcomes of tasks, in order."""
+        """Outcomes of tasks, as they come; tasks are started in order."""
         assert self._job is not None
-        progress.num_workers = 1
-        for task in tasks:
-            try:
-                yield Outcome(task, run_task(self._job, task, _watcher(task.unit, progress)), None)
-            except (MemoryError, OSError) as error:
-                yield Outcome(task, None, str(error) or type(error).__name__)
-            progress.saw_memory(resident_bytes())
+        num_threads = min(self._num_unit_threads, len(tasks))
+        progress.num_workers = max(1, num_threads)
+        threads = _UnitThreads(self._job, tasks, num_threads)
+        num_left = len(tasks)
+        try:
+            while num_left:
+                for heard in threads.heard():
+                    if isinstance(heard, _Worked):
+                        progress.worked(heard.unit, heard.block)
+                    else:
+                        num_left -= 1
+                        yield _outcome(heard)
+                progress.saw_memory(resident_bytes())
+                progress.tick()
+        finally:  # the caller may have enough before all is done
+            threads.stop()
 
     def close(self) -> None:
         """Nothing runs on."""
 
 
-def _watcher(unit: int, progress: Progress) -> Callable[[Block], None]:
-    looked = 0.0
+class _Worked(NamedTuple):
+    unit: int
+    block: Block
 
-    def watch(block: Block) -> None:
-        nonlocal looked
-        progress.worked(unit, block)
-        if time.monotonic() - looked >= LOOK_EVERY_S:
-            looked = time.monotonic()
-            progress.saw_memory(resident_bytes())
-            progress.tick()
 
-    return watch
+class _Ended(NamedTuple):
+    task: Task
+    result: UnitRecord | BaseException
+
+
+class _Stopped(BaseException):
+    """Nobody waits for the unit any more; raised where it reports, so that it leaves nothing behind."""
+
+
+class _UnitThreads:
+    """Threads that take tasks until there are none, and what they have to tell."""
+
+    def __init__(self, job: Job | CountJob, tasks: Sequence[Task], num_threads: int) -> None:
+        self._job = job
+        self._waiting = deque(tasks)
+        self._inbox: queue.SimpleQueue[_Worked | _Ended] = queue.SimpleQueue()
+        self._is_stopped = threading.Event()
+        self._committing = ThreadPoolExecutor(max_workers=max(1, num_threads))
+        self._room = threading.Semaphore(MAX_COMMITTING * max(1, num_threads))
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(num_threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def heard(self) -> list[_Worked | _Ended]:
+        """What has come in, after a moment of waiting at most."""
+        try:
+            heard = [self._inbox.get(timeout=LOOK_EVERY_S)]
+        except queue.Empty:
+            return []
+        while not self._inbox.empty():
+            heard.append(self._inbox.get())
+        return heard
+
+    def stop(self) -> None:
+        """Let every thread end at its next block, and wait for it and for what is being committed."""
+        self._is_stopped.set()
+        self._waiting.clear()
+        for thread in self._threads:
+            thread.join()
+        self._committing.shutdown()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                task = self._waiting.popleft()
+            except IndexError:
+                return
+            try:
+                commit = run_task(self._job, task, self._reporter(task.unit))
+            except _Stopped:
+                return
+            except BaseException as error:
+                self._inbox.put(_Ended(task, error))
+                if not isinstance(error, MemoryError | OSError):
+                    return
+                continue
+            self._room.acquire()  # the disk may be slower than all the rest
+            self._committing.submit(self._commit, task, commit)
+
+    def _commit(self, task: Task, commit: Commit) -> None:
+        try:
+            self._inbox.put(_Ended(task, commit()))
+        except BaseException as error:
+            self._inbox.put(_Ended(task, error))
+        finally:
+            self._room.release()
+
+    def _reporter(self, unit: int) -> Callable[[Block], None]:
+        def report(block: Block) -> None:
+            if self._is_stopped.is_set():
+                raise _Stopped
+            self._inbox.put(_Worked(unit, block))
+
+        return report
+
+
+def _outcome(ended: _Ended) -> Outcome:
+    task, result = ended
+    if isinstance(result, MemoryError | OSError):
+        return Outcome(task, None, str(result) or type(result).__name__)
+    if isinstance(result, BaseException):
+        raise result
+    return Outcome(task, result, None)

@@ -15,7 +15,17 @@ from gristmill import errors
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.errors import GristmillError, RunError
 from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
-from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, Worked
+from gristmill.run.messages import (
+    Done,
+    Failed,
+    FromWorker,
+    Load,
+    Loaded,
+    Prepare,
+    Task,
+    Worked,
+    Written,
+)
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess, start_worker
 from gristmill.run.progress import Progress
@@ -110,7 +120,7 @@ class LocalBackend:
         self._selector.close()
 
     def _busy(self) -> list[_Worker]:
-        return [worker for worker in self._workers if worker.task]
+        return [worker for worker in self._workers if worker.tasks()]
 
     def _assign(self, queue: _Queue, progress: Progress) -> None:
         """Give idle workers what is waiting; what needs much memory comes last, with nobody beside it."""
@@ -131,23 +141,35 @@ class LocalBackend:
         task = worker.task
         if isinstance(message, Worked) and task is not None:
             progress.worked(task.unit, message.block)
-        elif isinstance(message, Done) and task is not None:
+        elif isinstance(message, Written) and task is not None:
+            worker.committing[task.unit] = task
             worker.task = None
-            yield Outcome(task, message.record, None)
+        elif isinstance(message, Done):
+            yield Outcome(worker.committing.pop(message.record.unit), message.record, None)
         elif isinstance(message, Failed) and message.is_users:
             raise _as_error(message)
         elif message is None or isinstance(message, Failed):
-            is_memory = worker.is_too_large or (message is not None and message.kind == "MemoryError")
-            why = message.message if message else worker.process.last_words()
-            if is_memory:
-                why = f"it needs more than run.memory, {self._budget.memory_bytes // 10**6} MB, allows"
-            self._end(worker)
-            self._start()
-            if task is not None:
-                progress.lost(task.unit)
-                progress.note("retry", unit=task.unit, why=why)
-                if not queue.retry(task, self._smaller(task) if is_memory else None):
-                    yield Outcome(task, None, why)
+            yield from self._replace(worker, message, queue, progress)
+
+    def _replace(
+        self, worker: _Worker, failure: Failed | None, queue: _Queue, progress: Progress
+    ) -> Iterator[Outcome]:
+        """Start another in place of a worker that has failed or died, and do what it was doing again."""
+        is_memory = worker.is_too_large or (failure is not None and failure.kind == "MemoryError")
+        why = failure.message if failure else worker.process.last_words()
+        if is_memory:
+            why = f"it needs more than run.memory, {self._budget.memory_bytes // 10**6} MB, allows"
+        lost, at_fault = worker.tasks(), worker.at_fault(failure)
+        self._end(worker)
+        self._start()
+        for task in lost:
+            progress.lost(task.unit)
+            if task is not at_fault:
+                queue.put_back(task)
+                continue
+            progress.note("retry", unit=task.unit, why=why)
+            if not queue.retry(task, self._smaller(task) if is_memory else None):
+                yield Outcome(task, None, why)
 
     def _smaller(self, task: Task) -> int:
         return max((task.block_bytes or self._budget.blocks.block_bytes) // 4, MIN_BLOCK_BYTES)
@@ -193,6 +215,11 @@ class _Queue:
     def __bool__(self) -> bool:
         return bool(self.waiting or self.alone)
 
+    def put_back(self, task: Task) -> None:
+        """As if it had not been tried: something else went wrong beside it."""
+        self.attempts[task.unit] -= 1
+        self.waiting.appendleft(task)
+
     def retry(self, task: Task, block_bytes: int | None) -> bool:
         """Once more, where memory was the reason alone and in smaller blocks; False when it is hopeless."""
         if self.attempts[task.unit] >= MAX_ATTEMPTS:
@@ -205,14 +232,26 @@ class _Queue:
 
 
 class _Worker:
-    """A worker and the unit it is at."""
+    """A worker, the unit it is at, and those that wait for the disk."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self.process = process
         self.task: Task | None = None
+        self.committing: dict[int, Task] = {}
         self.is_too_large = False
         self._decoder = msgspec.json.Decoder(FromWorker)
         self._rest = b""
+
+    def tasks(self) -> list[Task]:
+        """All that would be lost with it."""
+        return [*self.committing.values(), *([self.task] if self.task else [])]
+
+    def at_fault(self, failure: Failed | None) -> Task | None:
+        """The task that failed; of a worker that died, the one it was at."""
+        tasks = self.tasks()
+        if failure is not None and failure.unit is not None:
+            return next((task for task in tasks if task.unit == failure.unit), None)
+        return tasks[-1] if tasks else None
 
     def send(self, message: Load | Prepare | Task) -> None:
         """Tell the worker; one that has died is noticed when its answers end."""

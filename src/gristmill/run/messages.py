@@ -50,6 +50,12 @@ class Worked(msgspec.Struct, frozen=True, tag="worked"):
     block: Block
 
 
+class Written(msgspec.Struct, frozen=True, tag="written"):
+    """From a worker: the unit waits for the disk, and the worker for another."""
+
+    unit: int
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """From a worker: the unit is committed."""
 
@@ -64,7 +70,9 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     message: str
     is_users: bool
     """A GristmillError: trying again would not help."""
+    unit: int | None = None
+    """Whose fault it is, where it is a unit's."""
 
 
 ToWorker = Load | Prepare | Task
-FromWorker = Loaded | Worked | Done | Failed
+FromWorker = Loaded | Worked | Written | Done | Failed

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gristmill.config import OutputFormat, PackMode, TokenizeConfig
+from gristmill.config import TokenizeConfig
 from gristmill.errors import ConfigError
-from gristmill.formats import FORMATS, PayloadFormat, formats_of
+from gristmill.formats import default_mode, formats_of
 from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile
@@ -153,11 +153,6 @@ def explain_changes(before: dict[str, Any], now: dict[str, Any]) -> str:
         changes = ["the inputs are in another order"]
     more = f", and {len(changes) - MAX_CHANGES_SHOWN} more" if len(changes) > MAX_CHANGES_SHOWN else ""
     return "; ".join(changes[:MAX_CHANGES_SHOWN]) + more
-
-
-def default_mode(formats: tuple[OutputFormat, ...]) -> PackMode:
-    """What is written where the job does not say: rows, unless a reader cuts them itself."""
-    return "documents" if any(isinstance(FORMATS[name], PayloadFormat) for name in formats) else "concat"
 
 
 def _end_id(

@@ -29,7 +29,7 @@ from gristmill.run.folder import (
 )
 from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
-from gristmill.run.process import WorkerProcess, choose_backend
+from gristmill.run.process import WorkerProcess, choose_backend, is_small
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import identity_of, settle_layout, settle_sizes
@@ -85,7 +85,7 @@ def tokenize(
     with locked(folder):
         if not force and (finished := _finished_before(config, folder)) is not None:
             return finished
-        backend = BACKENDS[choose_backend(config)](config, processes)
+        backend = _open_backend(config, processes)
         try:
             versions = tokenizer_versions(config.tokenizer.source)
             listing = find_inputs(config.read)  # while workers load the tokenizer
@@ -125,6 +125,17 @@ def tokenize(
         finally:
             backend.close()
             remove_temporaries(folder)
+
+
+def _open_backend(config: TokenizeConfig, processes: Sequence[WorkerProcess]) -> InlineBackend | LocalBackend:
+    backend = BACKENDS[choose_backend(config)](config, processes)
+    if isinstance(backend, InlineBackend) and is_small(config):
+        facts = backend.facts()
+        assert facts is not None
+        if facts.engine != "native":  # slow enough for processes to pay, and threads do not help it
+            run = msgspec.structs.replace(config.run, backend="local")
+            return LocalBackend(msgspec.structs.replace(config, run=run), processes)
+    return backend
 
 
 def _finished_before(config: TokenizeConfig, folder: Path) -> RunResult | None:

@@ -7,16 +7,14 @@ from pathlib import Path
 import msgspec
 
 from gristmill.config import EncodeConfig, PackConfig, ReadConfig, TokenizeConfig, WriteConfig
-from gristmill.formats import formats_of
+from gristmill.formats import default_mode, formats_of, formats_with_columns
 from gristmill.plan import Plan
 from gristmill.read import Listing
 from gristmill.records import Manifest
 from gristmill.run.process import choose_backend
 from gristmill.run.quarantine import explain_fault, first_bad_file
-from gristmill.run.settle import default_mode
 
 MAX_NAMES_SHOWN = 3
-ROW_FORMATS = ("arrow", "parquet")
 ROW_OPTIONS = ("sequence_length", "overlap", "tail", "lookahead", "pad_id", "mask_first_token")
 
 
@@ -24,7 +22,7 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     """Options that do nothing in this job, or not what their name says, each with the reason."""
     formats = formats_of(config.write)
     mode = config.pack.mode or default_mode(formats)
-    tables = [name for name in formats if name in ROW_FORMATS]
+    tables = [name for name in formats if default_mode((name,)) != "documents"]
     found = _workers(config)
     if mode == "documents":
         why = f"whole documents are written as {', '.join(formats)}, not rows"
@@ -38,8 +36,8 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
             f"{', '.join(tables)} holds whole documents, because {others} asked for beside it does; "
             "for packed rows write it in a run of its own"
         )
-    if not tables or mode == "documents":
-        why = "it is of rows as arrow or parquet"
+    if not formats_with_columns(formats) or mode == "documents":
+        why = f"{', '.join(formats)} holds ids alone" if mode != "documents" else "it is of rows"
         found += [_unused(f"write.{key}", why) for key in _changed(config.write, WriteConfig(), ("columns",))]
     if "parquet" not in formats and config.write.compression != "none":
         found.append(_unused("write.compression", "it is of parquet"))
@@ -87,8 +85,9 @@ def outcome_warnings(plan: Plan, folder: Path, manifest: Manifest) -> list[str]:
 def _workers(config: TokenizeConfig) -> list[str]:
     if (config.run.workers or 1) == 1 or choose_backend(config) != "inline":
         return []
-    why = "preset streaming" if config.run.preset == "streaming" else "backend inline"
-    return [f"run.workers: {why} is one process; it encodes with {config.run.workers} threads"]
+    if config.run.preset != "streaming":
+        return []
+    return [f"run.workers: preset streaming is one process; it has {config.run.workers} threads"]
 
 
 def _unused_ids(encode: EncodeConfig) -> list[str]:

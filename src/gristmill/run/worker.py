@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -24,7 +25,18 @@ from gristmill.limits import Block
 from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import read_any_plan, read_records
-from gristmill.run.messages import Done, Failed, FromWorker, Load, Loaded, Prepare, Task, ToWorker, Worked
+from gristmill.run.messages import (
+    Done,
+    Failed,
+    FromWorker,
+    Load,
+    Loaded,
+    Prepare,
+    Task,
+    ToWorker,
+    Worked,
+    Written,
+)
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import facts_of
 
@@ -34,6 +46,8 @@ if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
 
 REPORT_EVERY_S = 0.2
+MAX_COMMITTING = 2
+"""Units that wait for the disk while another is worked at."""
 
 
 def main() -> None:
@@ -44,8 +58,11 @@ def main() -> None:
     inbox: queue.SimpleQueue[ToWorker] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, inbox), daemon=True).start()
 
+    turn = threading.Lock()
+
     def answer(message: FromWorker) -> None:
-        answers.write(msgspec.json.encode(message) + b"\n")
+        with turn:
+            answers.write(msgspec.json.encode(message) + b"\n")
 
     try:
         serve(inbox.get, answer)
@@ -58,35 +75,52 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     """Load, prepare, then a unit at a time."""
     load = receive()
     assert isinstance(load, Load)
-    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
     tokenizer = load_configured(load.tokenizer) if load.tokenizer else None
     gc.freeze()
-    gc.enable()
     facts = facts_of(tokenizer, load.tokenizer.source) if tokenizer and load.tokenizer else None
     answer(Loaded(facts, resident_bytes()))
     prepare = receive()
     assert isinstance(prepare, Prepare)
     job = make_job_of(prepare, tokenizer)
-    while True:
-        task = receive()
-        assert isinstance(task, Task)
+    room = threading.Semaphore(MAX_COMMITTING)
+
+    def finish(task: Task, commit: Commit) -> None:
         try:
-            answer(Done(run_task(job, task, _reporter(answer))))
-        except (GristmillError, MemoryError, OSError) as error:
-            answer(_failure(error))
+            answer(Done(commit()))
+        except Exception as error:
+            answer(_failure(error, task.unit))
+        finally:
+            room.release()
+
+    with ThreadPoolExecutor(max_workers=1) as committing:
+        while True:
+            task = receive()
+            assert isinstance(task, Task)
+            try:
+                commit = run_task(job, task, _reporter(answer))
+            except (GristmillError, MemoryError, OSError) as error:
+                answer(_failure(error, task.unit))
+                continue
+            room.acquire()
+            answer(Written(task.unit))
+            committing.submit(finish, task, commit)
 
 
 def load_configured(config: TokenizerConfig) -> Tokenizer:
     """The tokenizer a job names."""
     from gristmill.tokenizer import load_tokenizer
 
-    return load_tokenizer(
-        config.source,
-        engine=config.engine,
-        encoding=config.encoding,
-        pattern=config.pattern,
-        revision=config.revision,
-    )
+    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
+    try:
+        return load_tokenizer(
+            config.source,
+            engine=config.engine,
+            encoding=config.encoding,
+            pattern=config.pattern,
+            revision=config.revision,
+        )
+    finally:
+        gc.enable()
 
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
@@ -119,22 +153,28 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
     )
 
 
-def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None]) -> UnitRecord:
-    """Process the unit, or the tails of all."""
+Commit = Callable[[], UnitRecord]
+"""Lets what a task gave be seen."""
+
+
+def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None]) -> Commit:
+    """Process the unit, or the tails of all; it remains to be committed."""
     if isinstance(job.plan, CountPlan):
         from gristmill.count_pipeline import CountJob, count_unit
 
         assert isinstance(job, CountJob)
         unit = job.plan.units[task.unit]
-        return count_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block)
+        record = count_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block)
+        return lambda: record
     from gristmill.pipeline import Job, pack_tails, process_unit
 
     assert isinstance(job, Job)
     if task.unit == len(job.plan.units):
         records = read_records(job.folder, job.plan)
-        return pack_tails(job, [records[i] for i in sorted(records) if i < task.unit], limit=task.limit)
+        before = [records[i] for i in sorted(records) if i < task.unit]
+        return pack_tails(job, before, limit=task.limit).commit
     unit = job.plan.units[task.unit]
-    return process_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block)
+    return process_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block).commit
 
 
 def _reporter(answer: Callable[[FromWorker], None]) -> Callable[[Block], None]:
@@ -160,9 +200,10 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[ToWorker]) -> None:
     os._exit(0)
 
 
-def _failure(error: Exception) -> Failed:
+def _failure(error: Exception, unit: int | None = None) -> Failed:
     return Failed(
         kind=type(error).__name__,
         message=str(error) or type(error).__name__,
         is_users=isinstance(error, GristmillError),
+        unit=unit,
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from gristmill.errors import GristmillError
 from gristmill.finished import FinishedRun
+from gristmill.formats import FORMATS
 from gristmill.read.lines import END_OF_FILE
 from gristmill.records import FileRecord, ShardRecord, UnitRecord
 from gristmill.run.finish import MANIFEST_VERSION
@@ -24,8 +25,6 @@ LAYOUT_FIELDS = (
     *("sequence_length", "eos_id", "bos_id", "pad_id"),
 )
 SIDECAR_KINDS = ("documents", "names", "segments", "quarantine")
-OF_ALL_SHARDS = {"arrow": ("arrow/state.json", "arrow/dataset_info.json")}
-"""Files that a format needs once a run."""
 
 
 def check_records(run: FinishedRun) -> Findings:
@@ -131,7 +130,7 @@ def _compare(ours: dict[str, ShardRecord], theirs: dict[str, ShardRecord]) -> It
 
 def _check_sidecars(run: FinishedRun) -> Iterator[str]:
     expected = [file for unit in sorted(run.records) for file in kept(run.records[unit])]
-    of_all = [path for name in run.layout.formats for path in OF_ALL_SHARDS.get(name, ())]
+    of_all = [f"{name}/{file}" for name in run.layout.formats for file in FORMATS[name].run_files]
     own = [file for file in run.manifest.sidecars if file.path not in of_all]
     if own != expected:
         wrong = {file.path for file in own} ^ {file.path for file in expected}

@@ -1,0 +1,111 @@
+"""Which backend does a job, and what threads of one process leave behind when they are told to end."""
+
+import pytest
+
+from gristmill.run import process
+from gristmill.run.budget import settle_budget
+from gristmill.run.process import choose_backend
+from gristmill.run.tokenize import tokenize
+from made_runs import make_config, make_corpus, output_bytes, run
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    make_corpus(folder, num_files=3, num_docs=400)
+    return folder
+
+
+def backend_of(corpus, **options):
+    return choose_backend(make_config("made", corpus, "out", **({"run__backend": None} | options)))
+
+
+def test_little_input_is_done_by_threads_and_more_by_processes(corpus, monkeypatch):
+    assert backend_of(corpus) == "inline"
+    assert backend_of(f"{corpus}/*.jsonl") == "inline"
+    monkeypatch.setattr(process, "SMALL_BYTES", 1000)
+    assert backend_of(corpus) == "local"
+
+
+def test_a_compressed_file_is_taken_for_more_than_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "SMALL_BYTES", 1000)
+    for name, backend in {"a.jsonl": "inline", "a.jsonl.gz": "local", "a.parquet": "local"}.items():
+        (tmp_path / name).write_bytes(bytes(500))
+        assert backend_of(tmp_path / name) == backend
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"run__memory": "1GB"},
+        {"run__preset": "extreme"},
+        {"run__backend": "local"},
+        {"read__inputs": ["s3://bucket/corpus"]},
+        {"read__inputs": ["nothing-here.jsonl"]},
+    ],
+    ids=["memory", "extreme", "asked for", "remote", "missing"],
+)
+def test_processes_do_what_threads_might_not(corpus, options):
+    assert backend_of(corpus, **options) == "local"
+
+
+def test_an_engine_that_is_not_native_gets_processes(tokenizer, corpus, tmp_path, monkeypatch):
+    started = []
+    start = process.WorkerProcess
+
+    def counted(**options):
+        started.append(options)
+        return start(**options)
+
+    monkeypatch.setattr(process, "WorkerProcess", counted)
+    options = {"run__backend": None, "run__workers": 2}
+    run(tokenizer, corpus, tmp_path / "native", **options)
+    assert not started
+    run(tokenizer, corpus, tmp_path / "tokenizers", tokenizer__engine="tokenizers", **options)
+    assert len(started) == 2
+
+
+def test_threads_share_the_memory(corpus):
+    one, four = (
+        settle_budget(make_config("made", corpus, "out", run__workers=n, run__memory="1GB")) for n in (1, 4)
+    )
+    assert four.num_workers == 4
+    assert four.blocks.block_bytes * 4 <= 10**9
+    few = settle_budget(make_config("made", corpus, "out", run__workers=1000, run__memory="500MB"))
+    assert 1 <= few.num_workers < 10
+    assert few.blocks.block_bytes <= one.blocks.block_bytes
+
+
+def test_threads_that_are_interrupted_leave_a_run_that_can_be_resumed(
+    tokenizer, corpus, tmp_path, monkeypatch
+):
+    from gristmill.run import inline
+
+    options = {"run__workers": 2, "run__block_bytes": 2000}
+    run(tokenizer, corpus, tmp_path / "whole", **options)
+
+    def interrupt_late(self):
+        found = heard(self)
+        if any(isinstance(item, inline._Ended) for item in found):
+            raise KeyboardInterrupt
+        return found
+
+    heard = inline._UnitThreads.heard
+    monkeypatch.setattr(inline._UnitThreads, "heard", interrupt_late)
+    with pytest.raises(KeyboardInterrupt):
+        run(tokenizer, corpus, tmp_path / "cut", **options)
+    monkeypatch.undo()
+    assert not (tmp_path / "cut" / "manifest.json").exists()
+    assert not [path for path in (tmp_path / "cut").rglob("*") if ".tmp" in path.name]
+    config = make_config(tokenizer, corpus, tmp_path / "cut", **options)
+    assert tokenize(config).manifest is not None
+    assert output_bytes(tmp_path / "cut") == output_bytes(tmp_path / "whole")
+
+
+def test_an_error_of_the_user_in_a_thread_ends_the_run(tokenizer, corpus, tmp_path):
+    from gristmill import InputError
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "bad.jsonl").write_text('{"text": 1}\n' * 3)
+    with pytest.raises(InputError, match=r"bad\.jsonl"):
+        run(tokenizer, tmp_path / "in", tmp_path / "out", run__workers=2, read__on_bad_document="fail")
