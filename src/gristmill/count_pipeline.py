@@ -37,8 +37,6 @@ SAMPLE_BYTES = 2 << 20
 """Of documents that are kept for the report, about."""
 REPORT_SEED = 0x5EED
 """So that the report's sample is not the first part of `count.sample`."""
-MIN_THREAD_BYTES = 16 << 20
-"""Of pieces that a thread counts: with less, it would spill more than it counts."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,7 @@ class CountJob:
     folder: Path
     blocks: Blocks
     counter_bytes: int
+    """Of the pieces that a thread counts."""
     num_threads: int = 1
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
@@ -77,15 +76,12 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
 
 
 def make_counter(job: CountJob, folder: Path) -> CounterTeam:
-    """What counts the pieces of a unit, with as many threads as have memory to work in."""
+    """What counts the pieces of a unit."""
     config = job.plan.config.count
-    # What is forgotten depends on who counted what: one thread alone always forgets the same.
-    most = 1 if config.when_full == "forget" else job.counter_bytes // MIN_THREAD_BYTES
-    num_threads = max(1, min(job.num_threads, most))
     cut = cut_of(config.pattern, form=config.form)
-    max_bytes = job.counter_bytes // num_threads
-    counter = PieceCounter(cut, folder, max_bytes=max_bytes, when_full=config.when_full)
-    return CounterTeam(counter, num_threads=num_threads)
+    counter = PieceCounter(cut, folder, max_bytes=job.counter_bytes, when_full=config.when_full)
+    # What is forgotten depends on who counted what: one thread alone always forgets the same.
+    return CounterTeam(counter, num_threads=1 if config.when_full == "forget" else job.num_threads)
 
 
 class _UnitCount:

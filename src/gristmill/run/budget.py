@@ -45,7 +45,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     backend = choose_backend(config)
     memory = memory_of(run)
     num_workers = _num_workers(config, backend, memory, worker_bytes)
-    share = _share(config, backend, memory, num_workers, worker_bytes)
+    share = _share(backend, memory, num_workers, worker_bytes)
     block_bytes = _block_bytes(run, share - _table_bytes(config))
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
@@ -65,13 +65,11 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     )
 
 
-def _share(config: RunJob, backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
+def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
     """What a worker may hold beside the tokenizer, which threads have in common."""
     if backend == "local":
         return (memory - RUN_BYTES) // num_workers - worker_bytes
-    # Threads that count are at one unit together, those that tokenize have one each.
-    num_units = num_workers if isinstance(config, TokenizeConfig) else 1
-    return (memory - RUN_BYTES - worker_bytes) // num_units
+    return (memory - RUN_BYTES - worker_bytes) // num_workers
 
 
 def _table_bytes(config: RunJob) -> int:
