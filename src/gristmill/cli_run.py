@@ -100,7 +100,7 @@ CHUNK_OPTIONS: Options = {
     "--max-chunks": (
         "run",
         "max_rows",
-        {"type": int, "metavar": "N", "help": "stop after so many rows, and fetch no more than they need"},
+        {"type": int, "metavar": "N", "help": "stop after so many rows; files are fetched as needed"},
     ),
 }
 """Flags that only make sense of rows."""
