@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         TrainConfig,
         WriteConfig,
     )
+    from gristmill.dataset import TokenDataset, mix, open
     from gristmill.errors import (
         BadDocumentError,
         BadFileError,
@@ -54,6 +55,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "TokenBatch",
+    "TokenDataset",
     "TokenizeConfig",
     "Tokenizer",
     "TokenizerConfig",
@@ -65,6 +67,8 @@ __all__ = [
     "WriteConfig",
     "__version__",
     "load_tokenizer",
+    "mix",
+    "open",
     "tokenize",
     "train",
 ]
@@ -73,6 +77,9 @@ HOMES = {
     "TokenBatch": "batch",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "tokenizer",
+    "TokenDataset": "dataset",
+    "mix": "dataset",
+    "open": "dataset",
     "tokenize": "run.call",
     "RunResult": "run.tokenize",
     "train": "run.call",
