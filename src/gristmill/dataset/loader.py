@@ -44,8 +44,8 @@ class Loader:
     ) -> None:
         if batch_size < 1 or world_size < 1 or not 0 <= rank < world_size or epoch < 0:
             raise ConfigError(
-                f"loader: batch_size {batch_size}, world_size {world_size}, rank {rank}, epoch {epoch}: sizes "
-                "are at least 1, ranks and epochs count from 0, and a rank is under world_size"
+                f"loader: batch_size {batch_size}, world_size {world_size}, rank {rank}, epoch {epoch}: "
+                "sizes are at least 1, ranks and epochs count from 0, and a rank is under world_size"
             )
         self._dataset = dataset
         self._seed = seed

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.dataset.batch_rows import Empty, Taken
 from gristmill.dataset.order import shuffled
 from gristmill.dataset.run_dataset import open_dataset
-from gristmill.dataset.token_dataset import Taken, TokenDataset
+from gristmill.dataset.token_dataset import TokenDataset
 from gristmill.engines import Offsets
 from gristmill.errors import ConfigError
 
@@ -85,7 +86,7 @@ class MixedDataset(TokenDataset):
             return self
         return MixedDataset(self._sources, self._counts, seed=self._seed, epoch=epoch)
 
-    def take(self, items: Offsets) -> Taken:
+    def take(self, items: Offsets, empty: Empty = np.empty) -> Taken:
         """Columns of some places, each from its source."""
         places = shuffled(items, len(self), name=f"mix {self._seed}, epoch {self._epoch}")
         source_of = np.searchsorted(self._starts, places, side="right") - 1
@@ -94,7 +95,7 @@ class MixedDataset(TokenDataset):
             where = np.flatnonzero(source_of == number)
             rows = self._rows(number, places[where] - self._starts[number])
             parts.append((where, self._sources[number].take(rows)))
-        return _merge(parts, len(items)) if parts else self._sources[0].take(items)
+        return _merge(parts, len(items), empty) if parts else self._sources[0].take(items)
 
     def _rows(self, number: int, drawn: Offsets) -> Offsets:
         """The rows of a source that are drawn in this epoch, by number of the draw."""
@@ -108,12 +109,12 @@ class MixedDataset(TokenDataset):
         return rows
 
 
-def _merge(parts: Sequence[tuple[Offsets, Taken]], num_items: int) -> Taken:
+def _merge(parts: Sequence[tuple[Offsets, Taken]], num_items: int, empty: Empty) -> Taken:
     """Columns of all items, each at its place."""
     merged: Taken = {}
     for name, first in parts[0][1].items():
         if isinstance(first, np.ndarray):
-            column = np.empty((num_items, *first.shape[1:]), first.dtype)
+            column = empty((num_items, *first.shape[1:]), first.dtype)
             for where, taken in parts:
                 column[where] = taken[name]
             merged[name] = column

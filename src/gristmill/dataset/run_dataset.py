@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
+from gristmill.dataset.batch_rows import Empty, Row, Taken
 from gristmill.dataset.documents import DocumentItems, WindowItems
 from gristmill.dataset.items import Items, RowItems, SourceRun, find_run
-from gristmill.dataset.token_dataset import DatasetColumn, Row, Taken, TokenDataset, choose_columns
+from gristmill.dataset.token_dataset import DatasetColumn, TokenDataset, choose_columns
 from gristmill.engines import Offsets
 from gristmill.errors import ConfigError, RunError
 from gristmill.formats.mapped import BORDERS
@@ -91,6 +92,7 @@ class RunDataset(TokenDataset):
         self.identity = f"{run.identity}:{sequence_length or 0}"
         self.fingerprint = run.manifest.fingerprint
         self._is_masked = run.layout.mask_first_token and "labels" not in items.columns
+        self._is_paired = "labels" in self.columns and self._label_type == self._id_type
         self._is_plain = self.columns in PLAIN and not run.layout.mask_first_token
 
     def __len__(self) -> int:
@@ -120,7 +122,7 @@ class RunDataset(TokenDataset):
                 return {"input_ids": ids, "labels": ids.astype(self._label_type)}
         return super().__getitem__(index)
 
-    def take(self, items: Offsets) -> Taken:
+    def take(self, items: Offsets, empty: Empty = np.empty) -> Taken:
         """Columns of some items."""
         places = items.tolist()
         if self.row_length is None:
@@ -130,13 +132,16 @@ class RunDataset(TokenDataset):
             return {name: [columns[name][0] for columns in found] for name in self.columns}
         # In the order of the shards, so that each is opened once where there are more than can be open.
         order = np.argsort(items, kind="stable").tolist()
-        ids = np.empty((len(places), self.row_length), self._id_type)
+        # Ids and labels in one piece: the C library gives two of them back to the system each time, and to
+        # touch new pages costs more than to read the rows.
+        both = empty((2 if self._is_paired else 1, len(places), self.row_length), self._id_type)
+        ids = both[0]
         for at in order:
             ids[at] = self._items.ids(places[at])
-        return self._derive(ids, places)
+        return self._derive(ids, places, both[1] if self._is_paired else None)
 
-    def _derive(self, ids: NDArray[Any], places: list[int]) -> Taken:
-        """All columns of items of one length, whose ids these are."""
+    def _derive(self, ids: NDArray[Any], places: list[int], spare: NDArray[Any] | None = None) -> Taken:
+        """All columns of items of one length, whose ids these are; `spare` is room for labels."""
         taken: Taken = {"input_ids": ids}
         is_full = not any(map(self._items.may_pad, places))
         rows: Rows | None = None
@@ -146,7 +151,9 @@ class RunDataset(TokenDataset):
             elif name in self._items.columns:
                 taken[name] = self._stored(name, places)
             elif is_full and name == "labels" and not self._is_masked:
-                taken[name] = ids.astype(self._label_type)
+                room = np.empty(ids.shape, self._label_type) if spare is None else spare
+                room[:] = ids
+                taken[name] = room
             elif is_full and name == "attention_mask":
                 taken[name] = np.ones(ids.shape, np.int8)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, get_args
@@ -9,6 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.dataset.batch_rows import BatchRows, Empty, Row, Taken
 from gristmill.dataset.loader import Loader
 from gristmill.engines import Offsets
 from gristmill.errors import ConfigError
@@ -16,10 +18,9 @@ from gristmill.errors import ConfigError
 DatasetColumn = Literal["input_ids", "labels", "attention_mask", "position_ids", "segment_ids", "cu_seqlens"]
 COLUMNS: tuple[DatasetColumn, ...] = get_args(DatasetColumn)
 
-Row = dict[str, NDArray[Any]]
-"""Columns of an item, or of several."""
-Taken = dict[str, NDArray[Any] | list[NDArray[Any]]]
-"""Columns of several items: an array with a row for each, or a list where they differ in length."""
+WIDTHS = {"input_ids": 8, "labels": 8, "attention_mask": 1, "position_ids": 4, "segment_ids": 4}
+"""Bytes of a value, at most."""
+ALIGN_BYTES = 512
 Self = TypeVar("Self", bound="TokenDataset")
 
 
@@ -38,8 +39,8 @@ class TokenDataset(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def take(self, items: Offsets) -> Taken:
-        """Columns of some items, by numbers that are known to be there."""
+    def take(self, items: Offsets, empty: Empty = np.empty) -> Taken:
+        """Columns of some items, by numbers that are known to be there; large arrays are made by `empty`."""
 
     def at_epoch(self: Self, epoch: int) -> Self:
         """The same dataset in another epoch; only mixtures differ from one to the next."""
@@ -47,12 +48,25 @@ class TokenDataset(ABC):
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[Any]) -> Row:
         if isinstance(index, int | np.integer):
-            return split_items(self.take(np.array([self._place(int(index))])))[0]
+            return dict(BatchRows(self.take(np.array([self._place(int(index))])), self._joined)[0])
         return self._joined(self.take(self._places(index)))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Row]:
+    def __getitems__(self, indices: Sequence[int]) -> BatchRows:
         """Several items at once, as the DataLoader of torch asks for them."""
-        return split_items(self.take(self._places(indices)))
+        places = self._places(indices)
+        if "torch.utils.data" not in sys.modules:
+            return BatchRows(self.take(places), self._joined)
+        from gristmill.dataset import torch_batches
+
+        torch_batches.register()
+        room = torch_batches.find_room(len(places) * self._row_bytes) if self.row_length else None
+        taken = self.take(places) if room is None else self.take(places, room.empty)
+        return BatchRows(taken, self._joined, room)
+
+    @property
+    def _row_bytes(self) -> int:
+        """At least what the columns of a row take, where rows have one length."""
+        return (self.row_length or 0) * sum(WIDTHS.get(name, 0) for name in self.columns) + ALIGN_BYTES
 
     def loader(
         self,
@@ -115,11 +129,6 @@ class TokenDataset(ABC):
             for name, column in taken.items()
         }
         return flat | {"cu_seqlens": np.append(0, np.cumsum(lengths)).astype(np.int32)}
-
-
-def split_items(taken: Taken) -> list[Row]:
-    """A dict for each item."""
-    return [dict(zip(taken, columns, strict=True)) for columns in zip(*taken.values(), strict=True)]
 
 
 def join_borders(borders: Sequence[NDArray[Any]], lengths: Sequence[int]) -> NDArray[np.int32]:
