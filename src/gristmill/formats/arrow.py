@@ -76,7 +76,7 @@ def map_rows(stem: Path, layout: Layout) -> MappedRows:
             groups.append({name: _stretch(column, content) for name, column in lists.items()})
             starts.append(starts[-1] + len(batch))
     assert layout.sequence_length is not None
-    contents = dict.fromkeys(DTYPES, content)
+    contents = {name: content for group in groups for name in group}
     return MappedRows(path, contents, starts, groups, layout.sequence_length)
 
 

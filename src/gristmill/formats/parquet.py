@@ -81,13 +81,14 @@ def map_rows(stem: Path, layout: Layout) -> RowShard:
     content = map_content(path)
     with reading(path):
         metadata = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).metadata
-    groups = [_find_columns(content, metadata.row_group(group)) for group in range(metadata.num_row_groups)]
+        parts = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        groups = [_find_columns(content, part) for part in parts]
+        starts = [0, *itertools.accumulate(part.num_rows for part in parts)]
     assert layout.sequence_length is not None
     if not all("input_ids" in group for group in groups):
         return ViewRows(read(stem, layout))
-    sizes = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
-    contents = dict.fromkeys(DTYPES, content)
-    return MappedRows(path, contents, [0, *itertools.accumulate(sizes)], groups, layout.sequence_length)
+    contents = {name: content for group in groups for name in group}
+    return MappedRows(path, contents, starts, groups, layout.sequence_length)
 
 
 def _find_columns(content: NDArray[np.uint8], group: Any) -> Group:
