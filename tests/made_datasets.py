@@ -10,6 +10,7 @@ class Numbers(TokenDataset):
 
     columns = ("input_ids",)
     row_length = 2
+    vocab_size = 1 << 30
 
     def __init__(self, size, *, first=0, fingerprint="made"):
         self._size = size

@@ -68,6 +68,7 @@ class MixedDataset(TokenDataset):
         self.columns = sources[0].columns
         self.row_length = sources[0].row_length
         self.fingerprint = sources[0].fingerprint
+        self.vocab_size = sources[0].vocab_size
         mark = "\n".join([*(source.identity for source in sources), *map(str, counts), str(seed)])
         self.identity = hashlib.sha256(mark.encode()).hexdigest()[:16]
 

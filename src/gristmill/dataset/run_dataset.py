@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
+from gristmill.dataset import one_row
 from gristmill.dataset.batch_rows import Empty, Row, Taken
 from gristmill.dataset.documents import DocumentItems, WindowItems
 from gristmill.dataset.items import Items, RowItems, SourceRun, find_run
@@ -22,11 +24,15 @@ from gristmill.pack import columns as derived
 from gristmill.pack.rows import Rows, offsets_of
 
 IdType = Literal["int64", "int32"]
-PLAIN = (("input_ids",), ("input_ids", "labels"))
 DERIVED: dict[str, Callable[[Rows], NDArray[Any]]] = {
     "attention_mask": derived.attention_mask,
     "position_ids": derived.position_ids,
     "segment_ids": derived.segment_ids,
+}
+ONE_ROW: dict[str, Callable[[list[int], int], NDArray[Any]]] = {
+    "attention_mask": one_row.attention_mask,
+    "position_ids": one_row.position_ids,
+    "segment_ids": one_row.segment_ids,
 }
 DTYPES: dict[str, np.dtype[Any]] = {
     "attention_mask": np.dtype(np.int8),
@@ -91,9 +97,9 @@ class RunDataset(TokenDataset):
         self.row_length = items.length
         self.identity = f"{run.identity}:{sequence_length or 0}"
         self.fingerprint = run.manifest.fingerprint
+        self.vocab_size = run.manifest.vocab_size
         self._is_masked = run.layout.mask_first_token and "labels" not in items.columns
         self._is_paired = "labels" in self.columns and self._label_type == self._id_type
-        self._is_plain = self.columns in PLAIN and not run.layout.mask_first_token
 
     def __len__(self) -> int:
         return self._items.num_items
@@ -112,15 +118,50 @@ class RunDataset(TokenDataset):
         return _reopen, (os.path.abspath(self._run.folder), options, self.identity)
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[Any]) -> Row:
-        # One row of ids and labels, the most frequent of all calls; `take` gives the same.
-        if type(index) is int and self._is_plain:
-            place = self._place(index)
-            if not self._items.may_pad(place):
-                ids = self._items.ids(place).astype(self._id_type, copy=self._dtype is not None)
-                if len(self.columns) == 1:
-                    return {"input_ids": ids}
-                return {"input_ids": ids, "labels": ids.astype(self._label_type)}
+        # One row is the most frequent of all calls; `take` gives the same.
+        if type(index) is int and self.row_length is not None:
+            return self._one(self._place(index))
         return super().__getitem__(index)
+
+    def _one(self, place: int) -> Row:
+        """All columns of one row."""
+        ids = self._items.ids(place).astype(self._id_type, copy=self._dtype is not None)
+        row: Row = {"input_ids": ids}
+        is_full = not self._items.may_pad(place)
+        borders: list[int] | None = None
+        for name in self.columns[1:]:
+            if name in self._items.columns and name != BORDERS:
+                row[name] = self._items.stored(name, place).astype(self._kind(name))
+            elif is_full and name == "labels" and not self._is_masked:
+                row[name] = ids.astype(self._label_type)
+            elif is_full and name == "attention_mask":
+                row[name] = np.ones(len(ids), np.int8)
+            else:
+                borders = borders or self._borders(place, len(ids))
+                row[name] = self._one_column(name, ids, borders, place)
+        return row
+
+    def _one_column(self, name: str, ids: NDArray[Any], borders: list[int], place: int) -> NDArray[Any]:
+        if name == BORDERS:
+            return np.array(borders, np.int32)
+        if name == "labels":
+            starts = self._items.starts(place).tolist() if self._is_masked else []
+            return one_row.labels(ids, self._label_type, borders, starts)
+        return ONE_ROW[name](borders, len(ids))
+
+    def _borders(self, place: int, length: int) -> list[int]:
+        borders: list[int] = self._items.borders(place).tolist()
+        if borders[-1] > length or any(a >= b for a, b in itertools.pairwise(borders)):
+            raise self._bad_borders()
+        return borders
+
+    def _bad_borders(self) -> RunError:
+        return RunError(
+            f"{self._run.folder}: borders of a row do not rise from 0 to its length; gristmill verify says more"
+        )
+
+    def _kind(self, name: str) -> np.dtype[Any]:
+        return self._label_type if name == "labels" else DTYPES[name]
 
     def take(self, items: Offsets, empty: Empty = np.empty) -> Taken:
         """Columns of some items."""
@@ -162,9 +203,8 @@ class RunDataset(TokenDataset):
         return taken
 
     def _stored(self, name: str, places: list[int]) -> NDArray[Any]:
-        kind: np.dtype[Any] = self._label_type if name == "labels" else DTYPES[name]
         assert self.row_length is not None
-        column = np.empty((len(places), self.row_length), kind)
+        column = np.empty((len(places), self.row_length), self._kind(name))
         for at, place in enumerate(places):
             column[at] = self._items.stored(name, place)
         return column
@@ -187,9 +227,7 @@ class RunDataset(TokenDataset):
         )
         ends = [int(own[-1]) for own in borders]
         if np.any(lengths <= 0) or max(ends, default=0) > ids.shape[1] or len(firsts) != len(lengths):
-            raise RunError(
-                f"{self._run.folder}: borders of a row do not rise from 0 to its length; verify says more"
-            )
+            raise self._bad_borders()
         nothing = np.zeros(len(lengths), np.int64)
         return Rows(ids, offsets_of(counts), lengths, nothing, firsts, np.zeros(len(ids), np.int64))
 

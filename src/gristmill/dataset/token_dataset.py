@@ -34,6 +34,8 @@ class TokenDataset(ABC):
     """Changes when the items or their order do; saved states are held to it."""
     fingerprint: str
     """Of the tokenizer."""
+    vocab_size: int
+    """Of the tokenizer: every id is smaller."""
 
     @abstractmethod
     def __len__(self) -> int: ...
