@@ -73,7 +73,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("number", "output"),
-    [(0, r"\d+\n"), (1, r"\d+ native\n"), (2, r"(?s).*The mill stands by the river\.\n")],
+    [(0, r"\d+\n"), (2, r"\d+ native\n"), (3, r"(?s).*The mill stands by the river\.\n")],
     ids=["run", "train", "ids"],
 )
 def test_an_example_runs_as_typed(number, output, place, capsys):
@@ -83,8 +83,20 @@ def test_an_example_runs_as_typed(number, output, place, capsys):
     assert re.fullmatch(output, capsys.readouterr().out)
 
 
+def test_the_example_of_a_dataset_runs_as_typed(place, capsys):
+    for name in ("rows", "code"):
+        options = ["-o", name, "--format", "parquet", "--sequence-length", "16", "--quiet"]
+        assert cli.main(["tokenize", "corpus/", "-t", "path/to/tokenizer", *options]) == 0
+    capsys.readouterr()
+    names = {}
+    exec(compile(blocks("python")[1], "README.md", "exec"), names)
+    assert capsys.readouterr().out == "(16,) (4, 16)\n"
+    assert (names["state"]["epoch"], names["state"]["position"]) == (1, 0)
+    assert len(names["mixed"]) == 2 * len(names["ds"])
+
+
 def test_there_is_no_example_that_is_not_run():
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
 
 
 def test_the_first_tokenize_command_runs_as_typed(place, capsys):

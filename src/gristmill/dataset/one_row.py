@@ -12,7 +12,6 @@ from gristmill.pack.columns import IGNORED
 
 Borders = list[int]
 """0, then where each segment of the row ends; what comes after the last is padding."""
-_numbers = np.arange(1 << 12, dtype=np.int32)
 
 
 def labels(ids: NDArray[Any], kind: np.dtype[Any], borders: Borders, starts: list[int]) -> NDArray[Any]:
@@ -35,12 +34,10 @@ def attention_mask(borders: Borders, length: int) -> NDArray[np.int8]:
 
 def position_ids(borders: Borders, length: int) -> NDArray[np.int32]:
     """Places from 0 in each segment, and in the padding."""
-    global _numbers
-    if length > len(_numbers):
-        _numbers = np.arange(length, dtype=np.int32)
+    numbers = np.arange(length, dtype=np.int32)
     out = np.empty(length, np.int32)
     for begin, end in itertools.pairwise([*borders, length]):
-        out[begin:end] = _numbers[: end - begin]
+        out[begin:end] = numbers[: end - begin]
     return out
 
 

@@ -157,7 +157,8 @@ class RunDataset(TokenDataset):
 
     def _bad_borders(self) -> RunError:
         return RunError(
-            f"{self._run.folder}: borders of a row do not rise from 0 to its length; gristmill verify says more"
+            f"{self._run.folder}: borders of a row do not rise from 0 to its length; "
+            "gristmill verify says more"
         )
 
     def _kind(self, name: str) -> np.dtype[Any]:
