@@ -19,7 +19,7 @@ from gristmill.config import OutputFormat
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
 from gristmill.formats import FORMATS, check_size, map_rows
-from gristmill.formats.mapped import BORDERS, RowShard
+from gristmill.formats.mapped import BORDERS, RowShard, ViewRows
 from gristmill.layout import Layout
 from gristmill.records import Manifest, ShardRecord
 from gristmill.run.folder import MANIFEST, require_manifest
@@ -27,6 +27,8 @@ from gristmill.sidecars import FOLDER, SEGMENT, read_table
 
 MAX_OPEN_SHARDS = 1024
 """Mapped at a time; a few kilobytes each, beside what the system keeps of the files."""
+MAX_OPEN_VIEWS = 8
+"""Of shards that are not mapped: each may hold files open, and a group of rows decoded."""
 MAX_OPEN_UNITS = 64
 """Whose segments are known; 8 bytes a row."""
 UNIT_NAME = re.compile(r"[0-9]{5,}")
@@ -114,11 +116,11 @@ class Cache(dict[Key, Opened], Generic[Key, Opened]):
     def __init__(self, open_one: Callable[[Key], Opened], max_items: int) -> None:
         super().__init__()
         self._open_one = open_one
-        self._max_items = max_items
+        self.max_items = max_items
 
     def __missing__(self, key: Key) -> Opened:
         opened = self._open_one(key)
-        if len(self) >= self._max_items:
+        if len(self) >= self.max_items:
             self.pop(next(iter(self)), None)
         self[key] = opened
         return opened
@@ -136,7 +138,11 @@ class RowItems:
         self._units = _Segments(run)
         self.num_items = self._starts[-1]
         self.length = run.layout.sequence_length
-        self.columns = self._opened[0].columns - {"input_ids"} if self._shards else frozenset()
+        self.columns: frozenset[str] = frozenset()
+        if self._shards:
+            self.columns = self._opened[0].columns - {"input_ids"}
+            if isinstance(self._opened[0], ViewRows):
+                self._opened.max_items = MAX_OPEN_VIEWS
 
     def ids(self, item: int) -> NDArray[Any]:
         """As they are stored, padding included."""

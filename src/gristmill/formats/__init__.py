@@ -141,6 +141,7 @@ FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
         read=pt.read,
         check=pt.check,
         open=pt.PtWriter,
+        map_rows=pt.map_rows,
     ),
     "npy": TableFormat(
         suffixes=npy.SUFFIXES,
@@ -148,6 +149,7 @@ FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
         read=npy.read,
         check=npy.check,
         open=npy.NpyWriter,
+        map_rows=npy.map_rows,
     ),
     "webdataset": TableFormat(
         suffixes=webdataset.SUFFIXES,
