@@ -29,6 +29,7 @@ LAYERS = (
     {"count_pipeline"},
     {"run"},
     {"finished", "causal"},
+    {"dataset"},
     {"report"},
     {"verify"},
     {"convert"},

@@ -26,6 +26,7 @@ PUBLIC = {
     "RunError",
     "RunResult",
     "TokenBatch",
+    "TokenDataset",
     "TokenizeConfig",
     "Tokenizer",
     "TokenizerConfig",
@@ -37,6 +38,8 @@ PUBLIC = {
     "WriteConfig",
     "__version__",
     "load_tokenizer",
+    "mix",
+    "open",
     "tokenize",
     "train",
 }
@@ -69,7 +72,7 @@ def test_every_error_is_a_gristmill_error():
 
 def test_importing_loads_no_optional_package():
     optional = ["tiktoken", "sentencepiece", "transformers", "pyarrow", "matplotlib", "huggingface_hub"]
-    optional += ["yaml", "rich", "zstandard", "isal", "fsspec", "gristmill.run", "datasets"]
+    optional += ["yaml", "rich", "zstandard", "isal", "fsspec", "gristmill.run", "datasets", "torch"]
     code = f"import sys, gristmill; print([name for name in {optional} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"

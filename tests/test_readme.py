@@ -82,8 +82,8 @@ def place(tmp_path, monkeypatch):
     [
         (0, r"\d+\n"),
         (1, r"(?s).*20 \['input_ids', 'attention_mask', 'labels'\]\n"),
-        (2, r"\d+ native\n"),
-        (3, r"(?s).*The mill stands by the river\.\n"),
+        (3, r"\d+ native\n"),
+        (4, r"(?s).*The mill stands by the river\.\n"),
     ],
     ids=["run", "datasets", "train", "ids"],
 )
@@ -94,8 +94,20 @@ def test_an_example_runs_as_typed(number, output, place, capsys):
     assert re.fullmatch(output, capsys.readouterr().out)
 
 
+def test_the_example_of_a_dataset_runs_as_typed(place, capsys):
+    for name in ("rows", "code"):
+        options = ["-o", name, "--format", "parquet", "--sequence-length", "16", "--quiet"]
+        assert cli.main(["tokenize", "corpus/", "-t", "path/to/tokenizer", *options]) == 0
+    capsys.readouterr()
+    names = {}
+    exec(compile(blocks("python")[2], "README.md", "exec"), names)
+    assert capsys.readouterr().out == "(16,) (4, 16)\n"
+    assert (names["state"]["epoch"], names["state"]["position"]) == (1, 0)
+    assert len(names["mixed"]) == 2 * len(names["ds"])
+
+
 def test_there_is_no_example_that_is_not_run():
-    assert len(blocks("python")) == 4
+    assert len(blocks("python")) == 5
 
 
 def test_the_block_for_datasets_is_taken_as_it_is():

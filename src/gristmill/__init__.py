@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         TrainConfig,
         WriteConfig,
     )
+    from gristmill.dataset import TokenDataset, mix, open
     from gristmill.errors import (
         BadDocumentError,
         BadFileError,
@@ -58,6 +59,7 @@ __all__ = [
     "RunError",
     "RunResult",
     "TokenBatch",
+    "TokenDataset",
     "TokenizeConfig",
     "Tokenizer",
     "TokenizerConfig",
@@ -69,6 +71,8 @@ __all__ = [
     "WriteConfig",
     "__version__",
     "load_tokenizer",
+    "mix",
+    "open",
     "tokenize",
     "train",
 ]
@@ -78,6 +82,9 @@ HOMES = {
     "TokenBatch": "batch",
     "Tokenizer": "tokenizer",
     "load_tokenizer": "tokenizer",
+    "TokenDataset": "dataset",
+    "mix": "dataset",
+    "open": "dataset",
     "tokenize": "run.call",
     "RunResult": "run.tokenize",
     "train": "run.call",

@@ -92,6 +92,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     eos_id: int | None
     bos_id: int | None
     pad_id: int | None
+    mask_first_token: bool = False
+    """Labels of the first token of each document are -100."""
     ledger: Ledger
     shards: tuple[ShardRecord, ...]
     sidecars: tuple[FileRecord, ...]

@@ -15,6 +15,7 @@ from gristmill.config import OutputFormat, PackMode, WriteConfig
 from gristmill.drafts import Draft
 from gristmill.errors import ConfigError, RunError
 from gristmill.formats import datatrove, litdata, llmc, mds, megatron, nanogpt, npy, olmo, pt, webdataset
+from gristmill.formats.mapped import RowShard, ViewRows
 from gristmill.formats.payload import Finish, Payload, SidecarWriter
 from gristmill.formats.protocol import FormatWriter, ShardView
 from gristmill.layout import Layout
@@ -58,6 +59,8 @@ class TableFormat(Format):
     """Beside the ids."""
     cuts_windows: bool = False
     """Its readers cut rows themselves, so that documents are written where a job does not say."""
+    map_rows: Callable[[Path, Layout], RowShard] | None = None
+    """Absent: single rows are read through `read`, which is slower."""
 
 
 def _sidecars(finish: Finish) -> Callable[[Path, Payload], FormatWriter]:
@@ -103,12 +106,14 @@ FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
         open=_later("arrow", "ArrowWriter"),
         run_files=("state.json", "dataset_info.json"),
         finish_run=_later("arrow", "finish_run"),
+        map_rows=_later("arrow", "map_rows"),
     ),
     "parquet": TableFormat(
         suffixes=(".parquet",),
         read=_later("parquet", "read"),
         check=_later("parquet", "check"),
         open=_later("parquet", "ParquetWriter"),
+        map_rows=_later("parquet", "map_rows"),
     ),
     "mds": TableFormat(
         suffixes=mds.SUFFIXES,
@@ -136,6 +141,7 @@ FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
         read=pt.read,
         check=pt.check,
         open=pt.PtWriter,
+        map_rows=pt.map_rows,
     ),
     "npy": TableFormat(
         suffixes=npy.SUFFIXES,
@@ -143,6 +149,7 @@ FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
         read=npy.read,
         check=npy.check,
         open=npy.NpyWriter,
+        map_rows=npy.map_rows,
     ),
     "webdataset": TableFormat(
         suffixes=webdataset.SUFFIXES,
@@ -213,6 +220,14 @@ def read_shard(folder: Path, shard: ShardRecord, name: OutputFormat, layout: Lay
     return FORMATS[name].read(stem_of(folder, name, shard.name), layout)
 
 
+def map_rows(stem: Path, name: OutputFormat, layout: Layout) -> RowShard:
+    """The rows of a shard, to be read one by one in any order; damage raises `RunError`."""
+    kind = FORMATS[name]
+    if isinstance(kind, TableFormat) and kind.map_rows is not None:
+        return kind.map_rows(stem, layout)
+    return ViewRows(kind.read(stem, layout))
+
+
 def check_shard(folder: Path, shard: ShardRecord, name: OutputFormat, layout: Layout) -> list[str]:
     """What is wrong with the files of a shard, in plain language; checksums are not compared."""
     stem = stem_of(folder, name, shard.name)
@@ -223,7 +238,7 @@ def check_shard(folder: Path, shard: ShardRecord, name: OutputFormat, layout: La
         return [
             f"{stem}: its record names {', '.join(records) or 'no files'}; it needs {', '.join(expected)}"
         ]
-    faults = [fault for record in records.values() for fault in _check_size(folder, record)]
+    faults = [fault for record in records.values() for fault in check_size(folder, record)]
     if faults:
         return faults
     try:
@@ -246,7 +261,8 @@ def max_shard_ids(config: WriteConfig, layout: Layout) -> int | None:
     return min((limit(config, layout) for limit in limits if limit is not None), default=None)
 
 
-def _check_size(folder: Path, record: FileRecord) -> list[str]:
+def check_size(folder: Path, record: FileRecord) -> list[str]:
+    """What is wrong with a file as far as its size tells."""
     path = folder / record.path
     if not path.is_file():
         return [f"{path}: is missing"]

@@ -27,6 +27,7 @@ from gristmill.formats.lists import (
     chosen_columns,
     cut_groups,
 )
+from gristmill.formats.mapped import MappedRows, Stretch, map_content
 from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import offsets_of
@@ -142,6 +143,23 @@ def read_arrays(container: Container, stem: Path, layout: Layout) -> TableView:
         return found
 
     return TableView(path, layout, starts, group)
+
+
+def map_arrays(container: Container, stem: Path, layout: Layout) -> MappedRows:
+    """The rows of a shard, where they lie in its files."""
+    length = layout.sequence_length
+    assert length is not None
+    contents, group = {}, {}
+    for name in DTYPES:
+        path = with_suffix(stem, f".{name}{container.suffix}")
+        if name == "input_ids" or path.exists():
+            dtype = container.id_type(layout) if name == "input_ids" else np.dtype(DTYPES[name])
+            values = container.unwrap(path, dtype, None if is_ragged(name, length) else length)
+            contents[str(name)] = map_content(path)
+            at = values.offset if isinstance(values, np.memmap) else 0
+            group[str(name)] = Stretch(at, len(values), dtype)
+    starts = [0, group["input_ids"].num_values // length]
+    return MappedRows(stem, contents, starts, [group], length)
 
 
 def check_arrays(container: Container, stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:

@@ -10,10 +10,12 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from gristmill.config import WriteConfig
 from gristmill.drafts import Draft
 from gristmill.formats.lists import DTYPES, Batches, Lists, TableView, check_columns, chosen_columns
+from gristmill.formats.mapped import Group, MappedRows, Stretch, map_content
 from gristmill.formats.protocol import Documents, with_suffix, write_run_file
 from gristmill.formats.tables import features_of, lists_of, reading, schema_of, to_arrow
 from gristmill.layout import Layout
@@ -60,6 +62,28 @@ def read(stem: Path, layout: Layout) -> TableView:
         return lists_of(batches[number], path, num_rows=len(batches[number]))
 
     return TableView(path, layout, starts, group)
+
+
+def map_rows(stem: Path, layout: Layout) -> MappedRows:
+    """The rows of a shard, where they lie in its record batches."""
+    path = with_suffix(stem, ".arrow")
+    content = map_content(path)
+    starts: list[int] = [0]
+    groups: list[Group] = []
+    with reading(path):
+        for batch in pa.ipc.open_stream(pa.py_buffer(content)):
+            lists = lists_of(batch, path, num_rows=len(batch))
+            groups.append({name: _stretch(column, content) for name, column in lists.items()})
+            starts.append(starts[-1] + len(batch))
+    assert layout.sequence_length is not None
+    contents = {name: content for group in groups for name in group}
+    return MappedRows(path, contents, starts, groups, layout.sequence_length)
+
+
+def _stretch(column: Lists, content: NDArray[np.uint8]) -> Stretch:
+    first, last = int(column.offsets[0]), int(column.offsets[-1])
+    at = column.values[first:].ctypes.data - content.ctypes.data
+    return Stretch(at, last - first, column.values.dtype)
 
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:

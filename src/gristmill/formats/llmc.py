@@ -40,15 +40,17 @@ class MovedView(PayloadView):
         """Ids of a document."""
         return np.roll(super().ids(item), -1)
 
+    def stream(self, start: int, stop: int) -> NDArray[Any]:
+        """What follows a document's last token is its EOS, the next one's first."""
+        ids = self.tokens[start + 1 : stop + 1]
+        return ids if len(ids) == stop - start else np.append(ids, self.tokens[:1])
+
     def blocks(self) -> Iterator[ItemBlock]:
-        """All documents in order: what follows a document's last token is its EOS, the next one's first."""
+        """All documents in order."""
         stop = 0
         for block in super().blocks():
             start, stop = stop, stop + len(block.ids)
-            ids = self.tokens[start + 1 : stop + 1]
-            if len(ids) < len(block.ids):
-                ids = np.append(ids, self.tokens[:1])
-            yield block._replace(ids=ids)
+            yield block._replace(ids=self.stream(start, stop))
 
 
 def write_sidecars(payload: Payload, stem: Path) -> list[Draft]:

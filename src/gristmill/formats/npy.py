@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from gristmill.drafts import Scratch
 from gristmill.errors import RunError
-from gristmill.formats.arrays import ArrayWriter, Container, check_arrays, read_arrays, suffixes_of
+from gristmill.formats.arrays import (
+    ArrayWriter,
+    Container,
+    check_arrays,
+    map_arrays,
+    read_arrays,
+    suffixes_of,
+)
 from gristmill.formats.payload import map_file
 
 MAGIC = b"\x93NUMPY\x01\x00"
@@ -45,4 +52,5 @@ CONTAINER = Container(".npy", lambda layout: layout.id_type, _wrap, _unwrap)
 SUFFIXES, FURTHER_SUFFIXES = suffixes_of(CONTAINER)
 NpyWriter = partial(ArrayWriter, CONTAINER)
 read = partial(read_arrays, CONTAINER)
+map_rows = partial(map_arrays, CONTAINER)
 check = partial(check_arrays, CONTAINER)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
 from gristmill.formats.lists import Lists
+from gristmill.formats.mapped import Stretch
 
 INT32 = 1
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
@@ -26,6 +27,7 @@ PAGE_FIELDS = {DATA_PAGE: 5, DICTIONARY_PAGE: 7}
 """Of a page header: where the header of that kind of page stands."""
 CODECS = {"none": 0, "snappy": 1, "zstd": 6, "lz4": 7}
 ARROW_CODECS = {"snappy": "snappy", "zstd": "zstd", "lz4": "lz4_raw"}
+MAX_HEADER_BYTES = 64
 MAX_DEFINITION = 3
 """An element of a list, where both may be null: the schema that readers expect, though nothing is null."""
 
@@ -77,6 +79,38 @@ def _encode_values(values: NDArray[Any]) -> tuple[NDArray[np.int32] | None, list
     return None, [values.astype("<i4", copy=False).data], PLAIN
 
 
+def find_values(content: NDArray[np.uint8], chunk: Any) -> Stretch | None:
+    """Where the values of a column chunk lie as numbers, by what pyarrow says of the chunk; None where they
+    have to be decoded."""
+    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    end, count = begin + chunk.total_compressed_size, chunk.num_values
+    is_dictionary = "RLE_DICTIONARY" in chunk.encodings
+    num_bytes = -(-count // 8) * 16 if is_dictionary else count * 4
+    head = thrift.varint(count << 1) + bytes([MAX_DEFINITION])
+    if is_dictionary:
+        head += b"\x10" + thrift.varint(-(-count // 8) << 1 | 1)
+    at = end - num_bytes
+    is_ours = chunk.compression == "UNCOMPRESSED" and chunk.physical_type == "INT32"
+    if not (is_ours and 0 <= begin <= at - len(head) and end <= len(content)):
+        return None
+    if content[at - len(head) : at].tobytes() != head:
+        return None
+    if is_dictionary and not _is_identity(content[begin : chunk.data_page_offset]):
+        return None
+    return Stretch(at, count, np.dtype("<u2" if is_dictionary else "<i4"))
+
+
+def _is_identity(page: NDArray[np.uint8]) -> bool:
+    """Whether a dictionary page, header included, holds each number at its own place."""
+    for num_head in range(8, min(MAX_HEADER_BYTES, len(page))):
+        size, rest = divmod(len(page) - num_head, 4)
+        if not rest and page[:num_head].tobytes() == _page_header(
+            DICTIONARY_PAGE, {1: size, 2: PLAIN}, 4 * size
+        ):
+            return np.array_equal(page[num_head:].view("<i4"), np.arange(size, dtype="<i4"))
+    return False
+
+
 def _levels(offsets: NDArray[Any]) -> bytes:
     """Repetition levels, 0 on the first value of each list, and definition levels, all the same."""
     lengths = np.diff(offsets)
@@ -106,9 +140,14 @@ def _write_page(draft: Draft, kind: int, head: dict[int, int], parts: list[Any],
         joined = b"".join(parts)
         parts = [pa.compress(joined, codec=ARROW_CODECS[compression], asbytes=True)]
         stored_bytes = len(parts[0])
-    sizes = {1: thrift.i32(kind), 2: thrift.i32(plain_bytes), 3: thrift.i32(stored_bytes)}
-    special = thrift.struct({key: thrift.i32(value) for key, value in head.items()})
-    header = thrift.struct({**sizes, PAGE_FIELDS[kind]: special}).content
+    header = _page_header(kind, head, plain_bytes, stored_bytes)
     for part in (header, *parts):
         draft.write(part)
     return len(header) + plain_bytes
+
+
+def _page_header(kind: int, head: dict[int, int], plain_bytes: int, stored_bytes: int | None = None) -> bytes:
+    stored_bytes = plain_bytes if stored_bytes is None else stored_bytes
+    sizes = {1: thrift.i32(kind), 2: thrift.i32(plain_bytes), 3: thrift.i32(stored_bytes)}
+    special = thrift.struct({key: thrift.i32(value) for key, value in head.items()})
+    return thrift.struct({**sizes, PAGE_FIELDS[kind]: special}).content

@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import struct
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from gristmill.config import Column, WriteConfig
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
 from gristmill.formats.lists import DTYPES, Batch, Batches, Lists, TableView, check_table, chosen_columns
-from gristmill.formats.pages import CODECS, INT32, Chunk, write_chunk
+from gristmill.formats.mapped import Group, MappedRows, RowShard, ViewRows, map_content
+from gristmill.formats.pages import CODECS, INT32, Chunk, find_values, write_chunk
 from gristmill.formats.protocol import Documents, with_suffix
 from gristmill.formats.tables import features_of, lists_of, reading
 from gristmill.layout import Layout
@@ -67,6 +72,30 @@ class ParquetWriter:
 def read(stem: Path, layout: Layout) -> TableView:
     """The rows or documents of a shard."""
     return _open(with_suffix(stem, ".parquet"), layout)[0]
+
+
+def map_rows(stem: Path, layout: Layout) -> RowShard:
+    """The rows of a shard, where they lie in its pages; compressed ones are decoded, a row group at a
+    time."""
+    path = with_suffix(stem, ".parquet")
+    content = map_content(path)
+    with reading(path):
+        metadata = pq.ParquetFile(pa.BufferReader(pa.py_buffer(content))).metadata
+        parts = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+        groups = [_find_columns(content, part) for part in parts]
+        starts = [0, *itertools.accumulate(part.num_rows for part in parts)]
+    assert layout.sequence_length is not None
+    if not all("input_ids" in group for group in groups):
+        return ViewRows(read(stem, layout))
+    contents = {name: content for group in groups for name in group}
+    return MappedRows(path, contents, starts, groups, layout.sequence_length)
+
+
+def _find_columns(content: NDArray[np.uint8], group: Any) -> Group:
+    """The columns of a row group that need no decoding."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    found = {chunk.path_in_schema.partition(".")[0]: find_values(content, chunk) for chunk in chunks}
+    return {name: stretch for name, stretch in found.items() if stretch is not None}
 
 
 def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:

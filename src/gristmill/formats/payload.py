@@ -105,6 +105,10 @@ class PayloadView:
         start, end = self.span(range(self.num_items)[item])
         return self.tokens[start:end]
 
+    def stream(self, start: int, stop: int) -> NDArray[Any]:
+        """Ids of all documents one after the other, from one place to another."""
+        return self.tokens[start:stop]
+
     def borders(self, item: int) -> None:
         """Documents have none."""
 

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from gristmill.drafts import Scratch
 from gristmill.errors import RunError
-from gristmill.formats.arrays import ArrayWriter, Container, check_arrays, read_arrays, suffixes_of
+from gristmill.formats.arrays import (
+    ArrayWriter,
+    Container,
+    check_arrays,
+    map_arrays,
+    read_arrays,
+    suffixes_of,
+)
 from gristmill.formats.payload import map_file
 
 STORAGES = {"int8": b"CharStorage", "int32": b"IntStorage", "int64": b"LongStorage"}
@@ -168,4 +175,5 @@ CONTAINER = Container(".pt", lambda _: np.dtype("<i4"), _wrap, _unwrap)
 SUFFIXES, FURTHER_SUFFIXES = suffixes_of(CONTAINER)
 PtWriter = partial(ArrayWriter, CONTAINER)
 read = partial(read_arrays, CONTAINER)
+map_rows = partial(map_arrays, CONTAINER)
 check = partial(check_arrays, CONTAINER)

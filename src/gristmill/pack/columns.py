@@ -1,4 +1,4 @@
-"""What is derived from rows and their segments: labels, attention mask, position ids, cu_seqlens."""
+"""What is derived from rows and their segments: labels, attention mask, places, borders."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ def position_ids(rows: Rows) -> NDArray[np.int32]:
     steps = np.ones(rows.ids.size, np.int32)
     steps[offsets_of(runs)[:-1]] = 1 - np.concatenate([np.ones(min(1, len(runs)), np.int64), runs[:-1]])
     return np.cumsum(steps, dtype=np.int32, out=steps).reshape(rows.ids.shape)
+
+
+def segment_ids(rows: Rows) -> NDArray[np.int32]:
+    """1 in the first segment of a row, 2 in the next, and so on; 0 on padding."""
+    row_of = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(rows.row_offsets))
+    numbers = np.arange(1, len(row_of) + 1) - rows.row_offsets[row_of]
+    padding = rows.ids.shape[1] - _row_tokens(rows)
+    numbers = np.insert(numbers, rows.row_offsets[1:], 0).astype(np.int32)
+    return np.repeat(numbers, np.insert(rows.lengths, rows.row_offsets[1:], padding)).reshape(rows.ids.shape)
 
 
 def cu_seqlens(rows: Rows) -> tuple[NDArray[np.int32], Offsets]:

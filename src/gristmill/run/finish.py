@@ -75,6 +75,7 @@ def _manifest(
         eos_id=layout.eos_id,
         bos_id=layout.bos_id,
         pad_id=layout.pad_id,
+        mask_first_token=layout.mask_first_token,
         ledger=ledger,
         shards=shards,
         sidecars=sidecars,

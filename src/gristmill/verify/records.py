@@ -22,7 +22,7 @@ from gristmill.verify.findings import Findings
 
 LAYOUT_FIELDS = (
     *("tokenizer", "fingerprint", "vocab_size", "dtype", "formats", "mode"),
-    *("sequence_length", "eos_id", "bos_id", "pad_id"),
+    *("sequence_length", "eos_id", "bos_id", "pad_id", "mask_first_token"),
 )
 SIDECAR_KINDS = ("documents", "names", "segments", "quarantine")
 
