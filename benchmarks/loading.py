@@ -188,8 +188,7 @@ def measure(arguments: argparse.Namespace) -> tuple[float, float]:
     rows: Iterator[Any] = {"ds[i]": one_by_one, "loader": in_batches, "DataLoader": by_torch}[side.way](
         dataset, side
     )
-    num_warm = 2 * len(dataset)
-    skip_rows(rows, num_warm)
+    skip_rows(rows, len(dataset))
     workers = worker_ids()
     cpu, start = cpu_s(workers), time.perf_counter()
     num_rows = skip_rows(rows, arguments.rows)

@@ -95,7 +95,7 @@ class RunDataset(TokenDataset):
         default += [name for name in ("attention_mask", "position_ids") if name in items.columns]
         self.columns = choose_columns(columns, default, what=str(run.folder))
         self.row_length = items.length
-        self.identity = f"{run.identity}:{sequence_length or 0}"
+        self.identity = f"{run.identity}:{items.length or 0}"
         self.fingerprint = run.manifest.fingerprint
         self.vocab_size = run.manifest.vocab_size
         self._is_masked = run.layout.mask_first_token and "labels" not in items.columns
