@@ -143,7 +143,7 @@ class RowsFile:
         self._schema = schema_of(shape)
         self._rows = new_columns(record_batch_rows(shape), shape)
         self._num_held = 0
-        self._file = self._draft.open("wb")
+        self._file = pa.OSFile(str(self._draft), "wb")
         self._stream = pa.ipc.new_stream(self._file, self._schema)
 
     def add(self, tokens: TokenBatch) -> None:
