@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 # Bottom first. A folder is one layer, whatever its files import from one another.
 LAYERS = (
     {"errors"},
-    {"config", "files", "records", "sample", "spec", "stopwatch", "unicode_data", "_native"},
+    {"config", "files", "records", "sample", "scripts", "spec", "stopwatch", "unicode_data", "_native"},
     {"hub"},
     {"drafts", "job", "layout", "ledger", "limits"},
     {"pattern"},
@@ -22,7 +22,7 @@ LAYERS = (
     {"engine_choice"},
     {"tokenizer"},
     {"read", "pack", "training"},
-    {"encode", "plan", "formats", "sidecars"},
+    {"encode", "measure", "plan", "formats", "sidecars"},
     {"write", "unit_input"},
     {"write_behind"},
     {"pipeline"},
