@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, get_args
 
 import msgspec
 
+from gristmill.cli_dash import add_dash
 from gristmill.cli_output import add_convert, add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.cli_train import add_counts, add_train
@@ -32,6 +33,7 @@ examples:
   gristmill demo                                     see it work, in a minute at most
   gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
   gristmill plan corpus/ -t path/to/llama3           what that would write and need, before it does
+  gristmill dash shards                              a live page of the run
   gristmill inspect shards --row 0                   a row or document as text
   gristmill verify shards                            is what was written what it should be?
   gristmill convert shards --to nanogpt --single-file    another format, without encoding again
@@ -346,6 +348,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "estimate what tokenize would write, and find what would stop it; writes nothing",
         "gristmill plan corpus/*.jsonl.zst -t path/to/llama3 --format parquet --pack best_fit",
         add_plan,
+    ),
+    "dash": (
+        "serve a live page over run folders: progress, rates, workers, bad documents, the ledger",
+        "gristmill dash shards other-shards --open",
+        add_dash,
     ),
     "inspect": (
         "show rows or documents of a finished run as text, with their borders and sources",

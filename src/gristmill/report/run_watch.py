@@ -189,7 +189,7 @@ class RunWatch:
 
         word = "tokenize" if self._plan["job"] == "tokenize" else "train"
         command = f"gristmill {word} --config {quote(str(self.folder.absolute() / 'config.yaml'))}"
-        command += " -o NEW_FOLDER" if word == "tokenize" else " -o NEW.json count.folder=NEW_FOLDER"
+        command += " -o NEW_FOLDER" if word == "tokenize" else " -o NEW.json --counts NEW_FOLDER"
         cwd = self.history.start.cwd if self.history.start else ""
         return f"cd {quote(cwd)} && {command}" if cwd else command
 

@@ -65,7 +65,7 @@ class InlineBackend:
         """Outcomes of tasks, as they come; tasks are started in order."""
         assert self._job is not None
         num_threads = min(self._num_unit_threads, len(tasks))
-        progress.num_workers = max(1, num_threads)
+        progress.num_workers = max(1, num_threads, progress.num_workers)  # the tails need but one
         progress.memory_budget_bytes = self.budget.memory_bytes
         threads = _UnitThreads(self._job, tasks, num_threads)
         progress.workers = threads.states
