@@ -5,6 +5,8 @@ whatever the size of blocks."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,12 +19,27 @@ SCRIPT_EVERY = 64
 NUM_BUCKETS = 64
 
 
+class RowCosts(NamedTuple):
+    """What documents cost where each has rows of its own."""
+
+    full_rows: int
+    documents_over: int
+    tokens_over: int
+
+
+def row_costs(num_tokens: NDArray[np.int64], row_length: int) -> RowCosts:
+    """Of documents of so many tokens: rows, documents longer than one, and their tokens beyond it."""
+    over = np.maximum(num_tokens - row_length, 0)
+    rows = int((-(-num_tokens // row_length)).sum())
+    return RowCosts(rows, int(np.count_nonzero(over)), int(over.sum()))
+
+
 class Measurements:
     """Adds up what documents are like."""
 
     def __init__(self, row_length: int) -> None:
         self._row_length = row_length
-        self._full_rows = self._documents_over = self._tokens_over = 0
+        self._costs = RowCosts(0, 0, 0)
         self._document_bytes = np.zeros(NUM_BUCKETS, np.int64)
         self._document_tokens = np.zeros(NUM_BUCKETS, np.int64)
         self._slice_bytes: list[int] = []
@@ -34,10 +51,8 @@ class Measurements:
         text_bytes, num_tokens = np.diff(documents.offsets), np.diff(tokens.offsets)
         self._document_bytes += bucketed(text_bytes)
         self._document_tokens += bucketed(num_tokens)
-        over = np.maximum(num_tokens - self._row_length, 0)
-        self._full_rows += int((-(-num_tokens // self._row_length)).sum())
-        self._documents_over += int(np.count_nonzero(over))
-        self._tokens_over += int(over.sum())
+        costs = zip(self._costs, row_costs(num_tokens, self._row_length), strict=True)
+        self._costs = RowCosts(*map(sum, costs))
         missing = slice_index + 1 - len(self._slice_bytes)
         self._slice_bytes += [0] * missing
         self._slice_tokens += [0] * missing
@@ -46,8 +61,8 @@ class Measurements:
         chosen = np.arange(-first % SCRIPT_EVERY, len(documents), SCRIPT_EVERY)
         if len(chosen):
             scripts = main_scripts(documents.text, documents.offsets[chosen], documents.offsets[chosen + 1])
-            costs = zip(scripts, text_bytes[chosen].tolist(), num_tokens[chosen].tolist(), strict=True)
-            for script, size, count in costs:
+            sizes = zip(scripts, text_bytes[chosen].tolist(), num_tokens[chosen].tolist(), strict=True)
+            for script, size, count in sizes:
                 total = self._scripts.setdefault(script, [0, 0, 0])
                 total[:] = total[0] + 1, total[1] + size, total[2] + count
 
@@ -59,9 +74,7 @@ class Measurements:
             document_tokens=trimmed(self._document_tokens),
             slice_bytes=(*self._slice_bytes, *missing),
             slice_tokens=(*self._slice_tokens, *missing),
-            full_rows=self._full_rows,
-            documents_over=self._documents_over,
-            tokens_over=self._tokens_over,
+            **self._costs._asdict(),
             scripts={name: ScriptCounts(*total) for name, total in sorted(self._scripts.items())},
         )
 
