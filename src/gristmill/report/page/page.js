@@ -300,7 +300,11 @@ function render() {
 function renderRuns() {
   const buttons = runs.map((run, index) => {
     const button = make("button", { type: "button", "aria-pressed": String(index === chosen) }, run.overview.name);
-    button.addEventListener("click", () => { chosen = index; renderRuns(); render(); });
+    button.addEventListener("click", () => {
+      chosen = index;
+      buttons.forEach((other, place) => other.setAttribute("aria-pressed", String(place === index)));
+      render();
+    });
     return button;
   });
   document.getElementById("runs").replaceChildren(...(runs.length > 1 ? buttons : []));
