@@ -282,6 +282,9 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     """Describe `plan`."""
     add_job_arguments(parser)
     parser.add_argument("--force", action="store_true", help="leave out what the folder holds already")
+    parser.add_argument(
+        "--explain", action="store_true", help="say what decides workers, blocks and units, and what helps"
+    )
     parser.add_argument("--json", action="store_true", help="print the estimate as JSON")
     parser.epilog = (
         f"{parser.epilog}\n\nit takes what tokenize takes, needs no --output, and ends with status 1 where "
@@ -293,8 +296,10 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 def run_plan_command(arguments: argparse.Namespace) -> int:
     """Say what the job would do; one that would fail is status 1."""
     from gristmill.report.estimate import estimate_run
-    from gristmill.report.estimate_text import render_estimate
+    from gristmill.report.estimate_text import render_estimate, render_explanation
 
     estimate = estimate_run(job_of(arguments, default_output="."), force=arguments.force)
     print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
+    if arguments.explain and not arguments.json:
+        print(f"\n{render_explanation(estimate)}")
     return 1 if estimate.problems else 0

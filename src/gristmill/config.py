@@ -193,7 +193,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
     memory allows; one for the preset streaming and where inline is asked for."""
     memory: ByteSize | None = None
-    """Of the whole run, all processes; absent: half of what is available."""
+    """Of the whole run, all processes; absent: half of what is available, or 80% where that is less than
+    500 MB. Never more than a container has."""
     block_bytes: ByteSize | None = None
     """Input read, encoded and packed at a time."""
     batch_size: Count | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -102,6 +103,14 @@ class History:
                 self.num_damaged += 1
         return has_lines
 
+    def peek(self, lines: Iterable[bytes]) -> None:
+        """Learn how far the run is from its last lines, before all of them are gone through."""
+        for line in lines:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                event = self._decoder.decode(line)
+                if event.event in SNAPSHOTS:
+                    self._move_to(event)
+
     def take_new(self) -> list[int]:
         """Units that were committed since the last call."""
         new, self.new_units = self.new_units, []
@@ -122,13 +131,17 @@ class History:
         if event.event == "unit failed" and event.unit is not None and len(self.failed_units) < MAX_PROBLEMS:
             self.failed_units[event.unit] = event.why
             self.problems.append(event)
-        self.ended = event.event if event.event in ("finished", "failed", "counted") else ""
+        self._move_to(event)
         self.new_units += event.new_units
-        self.peak_memory_bytes = max(self.peak_memory_bytes, event.peak_memory_bytes)
-        self.last = event
         self.series.add(
             Point(event.time, self._num_processes, event.bytes_done, event.tokens, event.memory_bytes)
         )
+
+    def _move_to(self, event: Event) -> None:
+        self.peak_memory_bytes = max(self.peak_memory_bytes, event.peak_memory_bytes)
+        if self.last is None or event.time >= self.last.time:
+            self.last = event
+            self.ended = event.event if event.event in ("finished", "failed", "counted") else ""
 
     def _learn(self, event: Event) -> None:
         self.learning = event

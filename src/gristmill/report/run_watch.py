@@ -73,19 +73,23 @@ class RunWatch:
         self._final: Ledger | None = None
         self._counted: dict[str, Any] | None = None
         self._error = ""
-        self._is_checked = False
+        self._is_checked = self._has_peeked = False
         self.history = History()
 
     def refresh(self, *, for_s: float = STEP_S) -> bool:
         """Read what is new, for a moment at most; whether all there is has been read."""
         self._notice_another_run()
+        if not self._has_peeked:  # how far it is can be told at once, whatever there is to read
+            self._has_peeked = True
+            self.history.peek(self._tail.last_lines())
+            return False
         self.history.read(self._tail.lines())
         if self._plan is None:
             self._open_plan()
         if self._units is None:
-            return True
+            return not self._tail.is_behind
         self._units.expect(self.history.take_new())
-        is_read = self._units.read(for_s=for_s)
+        is_read = self._units.read(for_s=for_s) and not self._tail.is_behind
         if is_read and self._final is None:
             self._read_end()
         if is_read and self._final is not None and not self._is_checked:
