@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import gristmill
 from gristmill.report.history import MAX_PROBLEMS, History
 from gristmill.report.html import render_report, write_report
 from gristmill.report.run_watch import SILENT_S, RunWatch
@@ -14,7 +15,7 @@ from gristmill.report.sources import MAX_SOURCES, group_paths
 from gristmill.report.tail import MAX_LINE_BYTES, Tail
 from gristmill.report.unit_totals import MAX_SLOW
 from gristmill.run.folder import read_manifest
-from made_runs import make_corpus, output_bytes, run
+from made_runs import make_config, make_corpus, output_bytes, run
 
 ROOT = Path(__file__).parents[1]
 
@@ -169,6 +170,40 @@ def test_a_limit_that_took_units_back_is_told_as_the_manifest_has_it(tokenizer, 
     watched = watch(tmp_path / "shards")
     assert watched.ledger() == read_manifest(tmp_path / "shards").ledger
     assert watched.overview()["balance"]["is_balanced"]
+
+
+def test_a_training_is_told_with_its_pieces_merges_and_compression(tmp_path):
+    make_corpus(tmp_path / "corpus")
+    job = {
+        "read": {"inputs": [str(tmp_path / "corpus")]},
+        "learn": {"output": str(tmp_path / "t.json"), "vocab_size": 500},
+        "run": {"workers": 1},
+    }
+    result = gristmill.train(job)
+    assert (tmp_path / "t.json.run" / "report.html").exists()
+    overview = watch(tmp_path / "t.json.run").overview()
+    training = overview["training"]
+    assert overview["state"] == "finished"
+    assert training["counted"]["num_pieces"] == result.num_pieces
+    assert training["num_tokens"] == training["vocab_size"] == 500
+    tokens, counts, sizes = zip(*training["curve"], strict=True)
+    assert tokens[-1] == 500
+    assert list(counts) == sorted(counts, reverse=True)
+    assert list(sizes) == sorted(sizes)
+    loaded = gristmill.load_tokenizer(tmp_path / "t.json")
+    texts = make_corpus(tmp_path / "again")
+    written = sum(loaded.count_batch(texts))
+    assert training["bytes_per_token"] == pytest.approx(
+        sum(len(text.encode()) for text in texts) / written, rel=0.01
+    )
+
+
+def test_a_python_call_leaves_a_report(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    gristmill.tokenize(make_config(tokenizer, tmp_path / "corpus", tmp_path / "shards"))
+    page = (tmp_path / "shards" / "report.html").read_text()
+    assert "documents_encoded" in page
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "shards"}
 
 
 def test_a_record_of_an_earlier_version_is_read(folder):

@@ -21,14 +21,11 @@ from starlette.routing import Route
 from gristmill.dash.guard import App, Guard
 from gristmill.dash.metrics import CONTENT_TYPE, render_metrics
 from gristmill.report.html import ASSETS, read_asset
-from gristmill.report.run_watch import RunWatch
-from gristmill.run.folder import CONFIG, COUNTED, EVENTS, MANIFEST, PLAN, QUARANTINE, REPORT_PAGE
+from gristmill.report.run_watch import FILES, RunWatch
 
 FRESH_S = 0.5
 PUSH_EVERY_S = 1.0
 ALIVE_EVERY_S = 15.0
-SERVED = (CONFIG, PLAN, MANIFEST, EVENTS, QUARANTINE, COUNTED, REPORT_PAGE)
-"""Files of a run folder that may be fetched, and no others."""
 CHUNK_BYTES = 1 << 18
 
 
@@ -177,7 +174,7 @@ class _Browser:
 async def _send_file(request: Request) -> Response:
     runs: Runs = request.app.state.runs
     index, name = request.path_params["index"], request.path_params["name"]
-    if index >= len(runs.watches) or name not in SERVED:
+    if index >= len(runs.watches) or name not in FILES:
         return _missing()
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW

@@ -29,7 +29,17 @@ from gristmill.report.history import Event, History
 from gristmill.report.tail import Tail, file_key
 from gristmill.report.unit_totals import UnitTotals
 from gristmill.run.bottleneck import STAGES, find_bottleneck
-from gristmill.run.folder import COUNTED, EVENTS, MANIFEST, PLAN, read_any_plan
+from gristmill.run.folder import (
+    CONFIG,
+    COUNTED,
+    EVENTS,
+    MANIFEST,
+    PLAN,
+    QUARANTINE,
+    REPORT_PAGE,
+    read_any_plan,
+)
+from gristmill.training.inventory import Summary
 
 STEP_S = 0.25
 """Spent on unit records in one go."""
@@ -41,6 +51,8 @@ NOW = (
     *("memory_budget_bytes", "num_workers"),
 )
 """Of an event, what is shown of the run's last moment."""
+FILES = (REPORT_PAGE, CONFIG, PLAN, MANIFEST, EVENTS, QUARANTINE, COUNTED)
+"""Of a run folder, what people ask for."""
 STATES = ("waiting", "running", "finishing", "learning", "stopped", "failed", "finished")
 
 
@@ -54,7 +66,7 @@ class CountedSummary(msgspec.Struct, frozen=True):
     """What is read of a finished count."""
 
     ledger: Ledger
-    summary: dict[str, Any]
+    summary: Summary
 
 
 class RunWatch:
@@ -163,6 +175,7 @@ class RunWatch:
             **self._unit_figures(ledger),
             "start": _start(history.start),
             "reproduce": self._reproduce(),
+            "files": [name for name in FILES if (self.folder / name).is_file()],
             "training": self._training(),
         }
 
@@ -236,7 +249,7 @@ class RunWatch:
         if (found := _decode(self.folder / MANIFEST, FinishedLedger)) is not None:
             self._final = found.ledger
         elif (counted := _decode(self.folder / COUNTED, CountedSummary)) is not None:
-            self._final, self._counted = counted.ledger, counted.summary
+            self._final, self._counted = counted.ledger, counted.summary._asdict()
 
 
 def find_runs(folders: list[Path]) -> list[Path]:

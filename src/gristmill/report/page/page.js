@@ -2,6 +2,7 @@
 // The page: figures of runs, from the JSON in this file (a report) or pushed by the server (a dash).
 // Text of a corpus reaches the page through text nodes alone.
 
+const embedded = document.getElementById("figures");
 const runs = [];
 let chosen = 0;
 const main = document.getElementById("main");
@@ -98,7 +99,8 @@ function renderCourse(run, points) {
     ["Memory" + (limit ? ", of " + bytes(limit) + " allowed" : ""),
       lineChart("Memory", [{ name: "memory", points: memory }], { showX, showY: bytes, limit: limit && limit < 4 * peak ? limit : 0 })],
   ];
-  return charts.filter((chart) => chart[1]).map(([title, svg]) => make("figure", { class: "chart" }, make("figcaption", { class: "faint" }, title), svg));
+  const isShown = (chart) => chart[1] && !(chart[0].startsWith("Tokens") && points.every((point) => !point[3]));
+  return charts.filter(isShown).map(([title, svg]) => make("figure", { class: "chart" }, make("figcaption", { class: "faint" }, title), svg));
 }
 
 function renderStages(run) {
@@ -131,7 +133,7 @@ function renderWorkers(run) {
 function renderLedger(run) {
   const rows = [];
   for (const [what, sides] of Object.entries(run.balance)) {
-    if (!sides.in) continue;
+    if (!sides.in || (what === "tokens" && run.plan && run.plan.job === "count")) continue;
     for (const side of ["in", "out"]) {
       for (const [name, number] of Object.entries(sides[side])) {
         rows.push([what, side, name, make("span", { "data-figure": `ledger ${what} ${name}` }, count(number))]);
@@ -234,6 +236,7 @@ function renderAbout(run) {
       ["system", machine.system], ["Python", machine.python],
       ["versions", Object.entries(machine.versions || {}).map((pair) => pair.join(" ")).join(", ")]]),
     make("p", { class: "faint" }, "To do it again:"), make("pre", { "data-figure": "reproduce" }, run.reproduce),
+    embedded ? null : make("p", {}, "Files: ", ...run.files.flatMap((name) => [make("a", { href: `runs/${chosen}/files/${name}`, download: name }, name), " "])),
   ];
 }
 
@@ -267,7 +270,7 @@ const SECTIONS = [
   ["lengths", "Lengths", false, (run) => run.overview.lengths, (run) => renderLengths(run.overview)],
   ["modes", "Padding and truncation by packing mode", false, (run) => [run.overview.modes, run.overview.plan], (run) => renderModes(run.overview)],
   ["slow", "Slowest units", false, (run) => run.overview.slow, (run) => renderSlow(run.overview)],
-  ["about", "The run and the machine", false, (run) => [run.overview.plan, run.overview.start], (run) => renderAbout(run.overview)],
+  ["about", "The run and the machine", false, (run) => [run.overview.plan, run.overview.start, run.overview.files], (run) => renderAbout(run.overview)],
 ];
 const drawn = {};
 
@@ -340,6 +343,5 @@ document.getElementById("theme").addEventListener("click", () => {
   root.classList.toggle("light", isDark);
 });
 
-const embedded = document.getElementById("figures");
 if (embedded) take(JSON.parse(embedded.textContent));
 else listen();
