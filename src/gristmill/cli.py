@@ -173,7 +173,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=get_args(EngineChoice),
         default="auto",
-        help="native: ours; tokenizers: that library; slow: any other, through Python; "
+        help="native: ours; cuda: the same ids on an NVIDIA GPU; tokenizers: that library; slow: any other, "
+        "through Python; "
         "auto: native where it gives the reference's ids (default: %(default)s)",
     )
     parser.add_argument("--encoding", metavar="NAME", help="encoding of a rank file, such as cl100k_base")
