@@ -204,6 +204,12 @@ Model::Model(ModelInput input)
         if (token.size() <= ShortKey::kMaxBytes) token = {};
     }
     long_tokens_.build(long_views_);
+    unreachable_wholes_.assign(1 << 16, false);
+    for (uint32_t id = 0; id < tokens_.size() && whole_piece_first_; ++id) {
+        if (tokens_[id].empty() || reachable_[id]) continue;
+        has_unreachable_wholes_ = true;
+        unreachable_wholes_[unreachable_index(tokens_[id])] = true;
+    }
 }
 
 void Model::check_reachable() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -276,10 +277,16 @@ public:
     bool drops_bytes() const { return drops_bytes_; }
     uint32_t find_token(std::string_view bytes) const { return tokens_by_bytes_.find(bytes); }
     const ShortTokens& short_tokens() const { return short_tokens_; }
-    // Id of a token longer than ShortKey::kMaxBytes that a whole piece of these bytes is, or kNoId.
-    uint32_t find_whole_long(std::string_view bytes) const {
+    // Id of a token longer than ShortKey::kMaxBytes that a whole piece (or a part of one) of these bytes is, or kNoId.
+    uint32_t find_long(std::string_view bytes, bool is_part) const {
         uint32_t id = bytes.size() > longest_token_ ? kNoId : long_tokens_.find(bytes);
-        return id != kNoId && (whole_piece_first_ || reachable_[id]) ? id : kNoId;
+        return id != kNoId && (reachable_[id] || (whole_piece_first_ && !is_part)) ? id : kNoId;
+    }
+    // Is some token the id of a whole piece, though merging its bytes gives others?
+    bool has_unreachable_wholes() const { return has_unreachable_wholes_; }
+    // False where the piece is surely none of those. "Yes" may be wrong.
+    bool may_be_unreachable_whole(std::string_view piece) const {
+        return unreachable_wholes_[unreachable_index(piece)];
     }
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
@@ -291,6 +298,11 @@ public:
 
 private:
     void check_reachable();
+    static size_t unreachable_index(std::string_view piece) {
+        uint32_t first = 0;
+        std::memcpy(&first, piece.data(), std::min<size_t>(piece.size(), 3));
+        return (first * 0x9E3779B1u ^ static_cast<uint32_t>(piece.size()) * 0x85EBCA77u) >> 16;
+    }
 
     Symbols symbols_;
     bool whole_piece_first_;
@@ -309,6 +321,8 @@ private:
     std::vector<uint32_t> byte_ids_;
     bool drops_bytes_ = false;
     std::vector<uint8_t> reachable_;
+    bool has_unreachable_wholes_ = false;
+    std::vector<bool> unreachable_wholes_;  // by first bytes and size
     CoverFilter cover_;
     size_t longest_token_ = 0;
 };

@@ -41,14 +41,23 @@ ShortSlot* PieceTable::free_slot(uint64_t hash) {
     return nullptr;
 }
 
-const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
-    if (num_short_ * 2 >= slots_.size()) grow_short();
+bool PieceTable::make_room(size_t count) {
+    size_t before = generation_;
+    if ((num_short_ + count) * 2 > slots_.size()) grow_short();
+    if ((arena_ids_.size() + count * ShortKey::kMaxBytes) * sizeof(uint32_t) > max_arena_bytes_) forget_short();
+    return generation_ == before;
+}
+
+ShortSlot* PieceTable::claim(const ShortKey& key, uint64_t hash) {
     ShortSlot* slot = free_slot(hash);
     if (!slot) return nullptr;
-    if (count > 3 && (arena_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
-        forget_short();
-        return nullptr;
-    }
+    slot->key = key;
+    slot->count = 0;
+    ++num_short_;
+    return slot;
+}
+
+void PieceTable::fill(ShortSlot* slot, const uint32_t* ids, size_t count) {
     if (count <= 3) {
         std::copy(ids, ids + count, slot->ids);
     } else {
@@ -56,8 +65,12 @@ const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const ui
         arena_ids_.insert(arena_ids_.end(), ids, ids + count);
     }
     slot->count = static_cast<uint32_t>(count);
-    slot->key = key;  // last: an exception above leaves the slot empty
-    ++num_short_;
+}
+
+const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
+    make_room(1);
+    ShortSlot* slot = claim(key, hash);
+    if (slot) fill(slot, ids, count);
     return slot;
 }
 

@@ -32,6 +32,11 @@ public:
     const ShortSlot* find(const ShortKey& key, uint64_t hash) const;
     // The new slot, or nullptr when there was no room near its home.
     const ShortSlot* insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count);
+    // The same in three steps, for many pieces at a time: between room for `count` more and their last `fill` no slot
+    // moves. False when slots have moved to make room.
+    bool make_room(size_t count);
+    ShortSlot* claim(const ShortKey& key, uint64_t hash);
+    void fill(ShortSlot* slot, const uint32_t* ids, size_t count);
     // Changes when slots have moved or been forgotten.
     size_t generation() const { return generation_; }
     const uint32_t* arena(uint32_t at) const { return arena_ids_.data() + at; }
