@@ -21,14 +21,17 @@ ShortKey load_key(const uint8_t* bytes, size_t size, size_t readable) {
 }
 
 // Scripts of three bytes a character (Chinese, Korean, Thai, ...) have cuts nearly everywhere, other words hardly any.
-// The second byte counts for what follows a space.
-bool is_cut_first(const uint8_t* piece, size_t size) {
-    return piece[0] >= 0xE0 || (size > 1 && piece[1] >= 0xE0);
+// The second byte counts for what follows a space. Both are at least E0 when their three upper bits are set.
+bool is_cut_first(uint64_t first_bytes) { return first_bytes & first_bytes << 1 & first_bytes << 2 & 0x8080; }
+bool has_long_characters(const uint8_t* text, size_t size) {
+    uint8_t largest = 0;
+    for (size_t i = 0; i < size; ++i) largest = std::max(largest, text[i]);
+    return largest >= 0xE0;
 }
 }  // namespace
 
 PieceEncoder::PieceEncoder(const Model& model, size_t cache_bytes)
-    : model_(model), pieces_(cache_bytes), cover_answers_(kAnswers) {
+    : model_(model), has_parts_(!model.drops_bytes()), pieces_(cache_bytes), cover_answers_(kAnswers) {
     if (model_.has_unreachable_wholes()) part_flag_ = ShortKey::kPart;
 }
 
@@ -52,49 +55,88 @@ void PieceEncoder::start(IdBuffer& out) {
 }
 
 void PieceEncoder::add(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
-    bool has_parts = !model_.drops_bytes();
-    for (size_t i = 0; i < count; ++i) {
-        size_t size = ends[i] - begin;
-        if (is_cut_first(text + begin, size) && has_parts) [[unlikely]] {
-            put_parts(text + begin, size, readable - begin);
-        } else {
-            put(text + begin, size, readable - begin, 0);
+    bool may_cut = has_parts_ && count && has_long_characters(text + begin, ends[count - 1] - begin);
+    while (count) {
+        size_t room = std::min(count, kBatch - waiting_);
+        size_t taken = may_cut ? put_whole<true>(text, readable, begin, ends, room) : put_whole<false>(text, readable, begin, ends, room);
+        if (taken) begin = ends[taken - 1];
+        ends += taken;
+        count -= taken;
+        if (waiting_ == kBatch) {
+            flush();
+        } else if (count) {
+            put_parts(text + begin, *ends - begin, readable - begin);
+            begin = *ends++;
+            --count;
         }
-        begin = ends[i];
     }
 }
 
-inline void PieceEncoder::put(const uint8_t* piece, size_t size, size_t readable, uint64_t flag) {
-    if (waiting_ == kBatch) flush();
-    size_t i = waiting_++;
-    waiting_bytes_ += size;
-    batch_.starts[i] = piece;
-    batch_.sizes[i] = static_cast<uint32_t>(size);
-    if (size <= ShortKey::kMaxBytes) [[likely]] {
-        ShortKey key = load_key(piece, size, readable);
-        uint64_t hash = key.hash();
-        __builtin_prefetch(pieces_.home(hash));
-        batch_.keys[i] = {key.low, key.high | flag};
-        batch_.hashes[i] = hash;
-        return;
+// As many as come before one that has to be cut.
+template <bool kMayCut>
+size_t PieceEncoder::put_whole(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
+    PieceTable::Homes homes = pieces_.homes();
+    size_t first = waiting_, i = 0, start = begin;
+    size_t num_safe = count;  // pieces with 16 readable bytes
+    while (num_safe && (num_safe > 1 ? ends[num_safe - 2] : start) + 16 > readable) --num_safe;
+    for (; i < count; ++i) {
+        size_t end = ends[i], size = end - start;
+        const uint8_t* piece = text + start;
+        if (size <= ShortKey::kMaxBytes) [[likely]] {
+            ShortKey key = i < num_safe ? ShortKey::load(piece, size) : ShortKey::load_safely(piece, size);
+            if (kMayCut && is_cut_first(key.low)) break;
+            put_key(first + i, key, 0, homes);
+        } else {
+            if (kMayCut && is_cut_first(piece[0] | piece[1] << 8)) break;
+            put_long(first + i, view(piece, size), 0);
+        }
+        batch_.starts[first + i] = piece;
+        batch_.sizes[first + i] = static_cast<uint32_t>(size);
+        start = end;
     }
+    waiting_ += i;
+    waiting_bytes_ += start - begin;
+    return i;
+}
+
+inline void PieceEncoder::put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes) {
+    uint64_t hash = key.hash();
+    __builtin_prefetch(homes.of(hash));
+    batch_.keys[i] = {key.low, key.high | flag};
+    batch_.hashes[i] = hash;
+}
+
+__attribute__((noinline)) void PieceEncoder::put_long(size_t i, std::string_view piece, uint64_t flag) {
     batch_.keys[i] = flag ? ShortKey::never_part() : ShortKey::never();
     batch_.hashes[i] = 0;
-    if (size <= kLongestRemembered) {
-        batch_.hashes[i] = hash_bytes(view(piece, size)) ^ flag;
-        pieces_.prefetch_long(batch_.hashes[i]);
-    }
+    if (piece.size() > kLongestRemembered) return;
+    batch_.hashes[i] = hash_bytes(piece) ^ flag;
+    pieces_.prefetch_long(batch_.hashes[i]);
 }
 
 void PieceEncoder::put_parts(const uint8_t* piece, size_t size, size_t readable) {
-    if (part_flag_ && model_.may_be_unreachable_whole(view(piece, size))) return put(piece, size, readable, 0);
     uint32_t ends[kCutsAtATime];
     size_t begin = 0, at = utf8_length(piece[0]);
+    bool is_whole = part_flag_ && model_.may_be_unreachable_whole(view(piece, size));
     while (begin < size) {
-        size_t count = find_cuts(piece, size, ends, at);
+        size_t count = 1;
+        if (is_whole) {
+            ends[0] = static_cast<uint32_t>(size);
+        } else {
+            count = find_cuts(piece, size, ends, at);
+        }
         uint64_t flag = begin == 0 && ends[0] == size ? 0 : part_flag_;
         for (size_t i = 0; i < count; ++i) {
-            put(piece + begin, ends[i] - begin, readable - begin, flag);
+            if (waiting_ == kBatch) flush();
+            size_t length = ends[i] - begin;
+            if (length <= ShortKey::kMaxBytes) {
+                put_key(waiting_, load_key(piece + begin, length, readable - begin), flag, pieces_.homes());
+            } else {
+                put_long(waiting_, view(piece + begin, length), flag);
+            }
+            batch_.starts[waiting_] = piece + begin;
+            batch_.sizes[waiting_++] = static_cast<uint32_t>(length);
+            waiting_bytes_ += length;
             begin = ends[i];
         }
     }
@@ -150,9 +192,10 @@ void PieceEncoder::flush() {
 
 // Nothing here waits on a guess: what was prefetched is compared, and what is missing is noted.
 size_t PieceEncoder::find_slots() {
-    size_t num_missing = 0;
-    for (size_t i = 0; i < waiting_; ++i) {
-        const ShortSlot* slot = pieces_.home(batch_.hashes[i]);
+    PieceTable::Homes homes = pieces_.homes();
+    size_t num_missing = 0, count = waiting_;
+    for (size_t i = 0; i < count; ++i) {
+        const ShortSlot* slot = homes.of(batch_.hashes[i]);
         bool is_first = slot[0].key == batch_.keys[i], is_second = slot[1].key == batch_.keys[i];
         batch_.slots[i] = slot + !is_first;
         batch_.missing[num_missing] = static_cast<uint16_t>(i);
@@ -162,10 +205,9 @@ size_t PieceEncoder::find_slots() {
 }
 
 uint32_t PieceEncoder::single_token(const ShortKey& key, uint64_t hash) const {
-    ShortTokens::Token token;
-    if (!model_.short_tokens().find({key.low, key.high & ~ShortKey::kPart}, hash, token)) return kNoId;
+    const ShortTokens::Token* token = model_.short_tokens().find({key.low, key.high & ~ShortKey::kPart}, hash);
     bool is_whole = !(key.high & ShortKey::kPart);
-    return token.is_reachable || (is_whole && model_.whole_piece_first()) ? token.id : kNoId;
+    return token && (token->is_reachable || (is_whole && model_.whole_piece_first())) ? token->id : kNoId;
 }
 
 void PieceEncoder::learn(size_t num_missing) {

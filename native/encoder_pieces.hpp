@@ -29,7 +29,10 @@ public:
     void shrink();
 
 private:
-    void put(const uint8_t* piece, size_t size, size_t readable, uint64_t flag);
+    template <bool kMayCut>
+    size_t put_whole(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    void put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes);
+    void put_long(size_t i, std::string_view piece, uint64_t flag);
     // A piece of a script that has cuts nearly everywhere: its parts, or the piece when it has no cut.
     void put_parts(const uint8_t* piece, size_t size, size_t readable);
     size_t find_cuts(const uint8_t* piece, size_t size, uint32_t* ends, size_t& at);
@@ -71,6 +74,7 @@ private:
     };
 
     const Model& model_;
+    const bool has_parts_;  // pieces may be cut before they are looked up
     PieceTable pieces_;
     IdBuffer* out_ = nullptr;
     size_t waiting_ = 0, waiting_bytes_ = 0;

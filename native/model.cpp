@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
+#include <tuple>
 
 #include "merge.hpp"
 
@@ -25,24 +27,31 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
 }  // namespace
 
 void PairTable::build(std::vector<Merge> merges) {
-    std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
-    merges_.assign(merges.begin(), merges.end());
-    nothing_ = static_cast<uint32_t>(merges_.size());
-    merges_.push_back({kNothing, kNothing, kNoRank, kNoId});
-    if (merges_.size() >= kIndexes) throw ModelError("more than a million merges are too many for the native engine");
-    size_t groups = std::bit_ceil(std::max<size_t>(merges_.size() * 3 / 2 / kGroup, 2));
-    slots_.assign(groups * kGroup, kEmpty);
-    mask_ = groups - 1;
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
-    // From the last to the first: of a pair named twice the later merge is entered, the earlier one is never found.
-    for (size_t index = nothing_; index-- > 0;) {
-        const Merge& merge = merges_[index];
-        if (find(merge.left, merge.right)) continue;
-        uint64_t h = hash(merge.left, merge.right);
-        size_t i = group_of(h) * kGroup;
-        while (slots_[i] != kEmpty) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = tag_of(h) | static_cast<uint32_t>(index);
+    auto pair_of = [](const Merge& merge) { return std::pair(merge.left, merge.right); };
+    std::stable_sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) {
+        return pair_of(a) != pair_of(b) ? pair_of(a) < pair_of(b) : a.rank < b.rank;
+    });
+    auto is_repeated = [&](const Merge& later, const Merge& earlier) { return pair_of(later) == pair_of(earlier); };
+    merges.erase(merges.begin(), std::unique(merges.rbegin(), merges.rend(), is_repeated).base());
+    std::vector<uint64_t> pairs;
+    for (const Merge& merge : merges) pairs.push_back(pair(merge.left, merge.right));
+    if (!hash_.build(pairs)) throw ModelError("no perfect hash was found for its merges");
+    merges_.assign(hash_.num_places(), {kNothing, kNothing, kNoRank, kNoId});
+    filter_.assign(1 << 14, 0);
+    for (const Merge& merge : merges) {
+        merges_[hash_.place(pair(merge.left, merge.right))] = merge;
+        uint64_t h = filter_hash(pair(merge.left, merge.right));
+        filter_[h >> 50] |= 1ull << (h >> 44 & 63);
     }
+}
+
+std::vector<Merge> PairTable::in_order() const {
+    std::vector<Merge> merges;
+    std::copy_if(merges_.begin(), merges_.end(), std::back_inserter(merges), [](const Merge& m) { return m.left != kNothing; });
+    std::sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
+        return std::tuple(a.rank, a.left, a.right) < std::tuple(b.rank, b.left, b.right);
+    });
+    return merges;
 }
 
 void TokenTable::build(std::span<const std::string_view> tokens) {
@@ -73,21 +82,17 @@ uint32_t TokenTable::find(std::string_view bytes) const {
 }
 
 void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable) {
-    size_t groups = std::bit_ceil(std::max<size_t>(tokens.size() * 3 / 2 / kGroup, 2));
-    slots_.assign(groups * kGroup, kEmpty);
-    mask_ = groups - 1;
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
+    std::vector<Token> found;
+    std::vector<uint64_t> hashes;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
         if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
         ShortKey key = ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size());
-        uint64_t hash = key.hash();
-        size_t i = (hash >> shift_) * kGroup;
-        while (slots_[i] != kEmpty) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = tag_of(hash) | (is_reachable[id] ? kReachable : 0) | static_cast<uint32_t>(keys_.size());
-        keys_.push_back(key);
-        ids_.push_back(id);
+        found.push_back({key, id, is_reachable[id] != 0});
+        hashes.push_back(key.hash());
     }
-    if (keys_.size() >= kIndexes) throw ModelError("more than a million tokens are too many for the native engine");
+    if (!hash_.build(hashes)) throw ModelError("no perfect hash was found for its tokens");
+    tokens_.assign(hash_.num_places(), {{}, kNoId, false});
+    for (const Token& token : found) tokens_[hash_.place(token.key.hash())] = token;
 }
 
 void CoverFilter::add(uint64_t key) {
@@ -163,17 +168,17 @@ Model::Model(ModelInput input)
     for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
         if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
     }
-    std::vector<uint8_t> is_result(tokens_.size());
-    for (const Merge& merge : input.merges) is_result[merge.result] = 1;
+    for (const Merge& merge : input.merges) {
+        if (merge.rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
+    }
     pairs_.build(std::move(input.merges));
-    std::span<const Merge> merges = pairs_.merges().first(pairs_.merges().size() - 1);
+    std::vector<Merge> merges = pairs_.in_order();
     for (size_t i = 1; i < merges.size(); ++i) {
         if (merges[i].rank == merges[i - 1].rank && merges[i].result != merges[i - 1].result &&
             (tied_ranks_.empty() || tied_ranks_.back() != merges[i].rank)) {
             tied_ranks_.push_back(merges[i].rank);
         }
     }
-    if (!merges.empty() && merges.back().rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
     for (unsigned c = 0; c < 128; ++c) {
         char character = static_cast<char>(c);
         ascii_ids_[c] = tokens_by_bytes_.find({&character, 1});
@@ -192,12 +197,15 @@ Model::Model(ModelInput input)
             if (merge) byte_pairs_[a * 256 + b] = {merge->rank, merge->result};
         }
     }
+    check_reachable();
+    prune_merges();
+    std::vector<bool> is_result(tokens_.size());
+    for (const Merge& merge : pairs_.in_order()) is_result[merge.result] = true;
     std::vector<uint32_t> results;
-    for (uint32_t id = 0; id < is_result.size(); ++id) {
+    for (uint32_t id = 0; id < tokens_.size(); ++id) {
         if (is_result[id]) results.push_back(id);
     }
     cover_.build(tokens_, results);
-    check_reachable();
     short_tokens_.build(tokens_, reachable_);
     long_views_ = tokens_;
     for (auto& token : long_views_) {
@@ -214,6 +222,7 @@ Model::Model(ModelInput input)
 
 void Model::check_reachable() {
     reachable_.assign(tokens_.size(), 0);
+    last_pairs_.resize(tokens_.size());
     MergeScratch scratch;
     std::vector<uint32_t> ids;
     for (uint32_t id = 0; id < tokens_.size(); ++id) {
@@ -221,13 +230,29 @@ void Model::check_reachable() {
         if (token.empty()) continue;
         if (token.size() <= kShortSymbols) {
             uint32_t out[kShortSymbols];
-            reachable_[id] = merge_short(*this, token, out) == 1 && out[0] == id;
+            reachable_[id] = merge_short(*this, token, out, &last_pairs_[id]) == 1 && out[0] == id;
         } else {
             ids.clear();
-            merge_long(*this, token, scratch, ids);
+            merge_long(*this, token, scratch, ids, &last_pairs_[id]);
             reachable_[id] = ids.size() == 1 && ids[0] == id;
         }
     }
+}
+
+void Model::prune_merges() {
+    std::vector<Merge> merges = pairs_.in_order(), needed;
+    for (const Merge& merge : merges) {
+        std::string_view left = token(merge.left), right = token(merge.right), whole = token(merge.result);
+        bool is_joined = !left.empty() && !right.empty() && left.size() + right.size() == whole.size() &&
+                         whole.starts_with(left) && whole.ends_with(right);
+        if (!is_joined) {  // what the argument needs
+            needed = merges;
+            break;
+        }
+        if (reachable_[merge.result] && last_pairs_[merge.result] == std::pair(merge.left, merge.right)) needed.push_back(merge);
+    }
+    if (needed.size() < merges.size()) pairs_.build(std::move(needed));
+    std::vector<std::pair<uint32_t, uint32_t>>().swap(last_pairs_);
 }
 
 }  // namespace gristmill

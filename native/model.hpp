@@ -12,11 +12,8 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "model_hash.hpp"
 #include "short_key.hpp"
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace gristmill {
 
@@ -33,27 +30,7 @@ struct Merge {
     uint32_t left, right, rank, result;
 };
 
-// Eight slots of a table, aligned: bit i says that slot i has the tag under the mask.
-#if defined(__SSE2__)
-inline unsigned matching_tags(const uint32_t* slots, uint32_t mask, uint32_t tag) {
-    __m128i wanted = _mm_set1_epi32(static_cast<int>(tag)), tags = _mm_set1_epi32(static_cast<int>(mask));
-    auto half = [&](const uint32_t* p) {
-        __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
-        return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_and_si128(four, tags), wanted))));
-    };
-    return half(slots) | half(slots + 4) << 4;
-}
-#else
-inline unsigned matching_tags(const uint32_t* slots, uint32_t mask, uint32_t tag) {
-    unsigned found = 0;
-    for (unsigned i = 0; i < 8; ++i) found |= static_cast<unsigned>((slots[i] & mask) == tag) << i;
-    return found;
-}
-#endif
-constexpr size_t kGroup = 8;
-
-// Pair of token ids -> merge. Small on purpose: what it touches must stay in the caches. A slot is 12 bits of the
-// pair's hash and the index of its merge; merges lie in order of rank, so the busy ones lie together.
+// Pair of token ids -> merge. A look-up reads one merge and branches on nothing: whether a pair has one cannot be guessed.
 class PairTable {
 public:
     static constexpr uint32_t kMaxId = (1u << 30) - 1;
@@ -61,73 +38,36 @@ public:
 
     // Of two merges of one pair the later one counts.
     void build(std::vector<Merge> merges);
+
+    static uint64_t pair(uint32_t left, uint32_t right) { return left | uint64_t{right} << 32; }
+    // Where the merge of the pair lies if there is one; it is being fetched.
+    uint32_t place(uint64_t pair) const {
+        uint64_t h = filter_hash(pair);
+        uint32_t may_be = filter_[h >> 50] >> (h >> 44 & 63) & 1;
+        uint32_t place = hash_.place(pair) & -may_be;
+        __builtin_prefetch(&merges_[place]);
+        return place;
+    }
+    // What lies there, and its rank for this pair: kNoRank where it is the merge of another.
+    const Merge& at(uint32_t place) const { return merges_[place]; }
+    static uint32_t rank_for(const Merge& merge, uint64_t wanted) {
+        uint64_t difference = pair(merge.left, merge.right) ^ wanted;
+        return merge.rank | (-static_cast<uint32_t>(difference != 0) & kNoRank);  // kNoRank is all ones
+    }
     // The merge of the pair, or nullptr.
     const Merge* find(uint32_t left, uint32_t right) const {
-        uint64_t h = hash(left, right);
-        size_t group = group_of(h);
-        uint32_t tag = tag_of(h);
-        for (;;) {
-            const uint32_t* slots = &slots_[group * kGroup];
-            for (unsigned found = matching_tags(slots, kTags, tag); found; found &= found - 1) {
-                const Merge& merge = merges_[slots[std::countr_zero(found)] & kIndexes];
-                if (merge.left == left && merge.right == right) [[likely]] return &merge;
-            }
-            if (slots[kGroup - 1] == kEmpty) return nullptr;
-            group = (group + 1) & mask_;
-        }
+        const Merge& merge = merges_[hash_.place(pair(left, right))];
+        return merge.left == left && merge.right == right ? &merge : nullptr;
     }
-    // The same in three steps, each a prefetch for the next, to run many look-ups side by side. Whether a pair has a
-    // merge cannot be guessed, so nothing here branches on it.
-    uint64_t prefetch(uint32_t left, uint32_t right) const {
-        uint64_t h = hash(left, right);
-        __builtin_prefetch(&slots_[group_of(h) * kGroup]);
-        return h;
-    }
-    // Index of the one merge that may be it; the merge of nothing where there surely is none.
-    uint32_t candidate(uint64_t h, uint32_t left, uint32_t right) const {
-        const uint32_t* slots = &slots_[group_of(h) * kGroup];
-        unsigned found = matching_tags(slots, kTags, tag_of(h));
-        uint32_t index = slots[std::countr_zero(found | 1u << (kGroup - 1))] & kIndexes;
-        uint32_t is_found = -static_cast<uint32_t>(found != 0);  // all ones or none
-        index = (index & is_found) | (nothing_ & ~is_found);
-        unsigned is_full = slots[kGroup - 1] != kEmpty;
-        if (is_full > found) [[unlikely]] {  // full, and not found
-            const Merge* merge = find(left, right);
-            index = merge ? static_cast<uint32_t>(merge - merges_.data()) : nothing_;
-        }
-        __builtin_prefetch(&merges_[index]);
-        return index;
-    }
-    const Merge& confirm(uint32_t index, uint32_t left, uint32_t right) const {
-        const Merge& merge = merges_[index];
-        uint32_t is_some = -static_cast<uint32_t>(index != nothing_);
-        if (((merge.left ^ left) | (merge.right ^ right)) & is_some) [[unlikely]] {  // the tag of another pair
-            const Merge* other = find(left, right);
-            return other ? *other : merges_[nothing_];
-        }
-        return merge;
-    }
-    // All merges in order of rank; the last is the merge of nothing, with kNoRank.
-    std::span<const Merge> merges() const { return merges_; }
+    // All merges, in order of rank.
+    std::vector<Merge> in_order() const;
 
 private:
-    static constexpr uint32_t kIndexes = (1u << 20) - 1, kTags = ~kIndexes, kEmpty = 0xFFFFFFFF;
+    static uint64_t filter_hash(uint64_t pair) { return pair * 0xD6E8FEB86659FD93ull; }
 
-    static uint64_t hash(uint32_t left, uint32_t right) {
-        return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull ^ uint64_t{left} * 0xD6E8FEB86659FD93ull;
-    }
-    size_t group_of(uint64_t h) const { return static_cast<size_t>(h >> shift_); }
-    // An empty slot is all ones, so no tag may be.
-    static uint32_t tag_of(uint64_t h) {
-        uint32_t tag = static_cast<uint32_t>(h >> 12) & kTags;
-        return tag == kTags ? 0 : tag;
-    }
-
-    HugeVector<Merge> merges_;
-    uint32_t nothing_ = 0;
-    HugeVector<uint32_t> slots_ = HugeVector<uint32_t>(2 * kGroup, kEmpty);
-    size_t mask_ = 1;
-    unsigned shift_ = 63;
+    PerfectHash hash_;
+    std::vector<uint64_t> filter_ = std::vector<uint64_t>(1 << 14);
+    HugeVector<Merge> merges_ = HugeVector<Merge>(1, Merge{kNothing, kNothing, kNoRank, kNoId});
 };
 
 // Token bytes -> id.
@@ -142,45 +82,25 @@ private:
     size_t mask_ = 0;
 };
 
-// The same for tokens of up to 15 bytes, small as well: a slot is 11 bits of the hash, whether the token is reachable,
-// and its index among the keys.
+// The same for tokens of up to 15 bytes: a look-up reads one slot.
 class ShortTokens {
 public:
     struct Token {
+        ShortKey key;
         uint32_t id;
         bool is_reachable;
     };
     void build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable);
-    // False when no token has these bytes.
-    bool find(const ShortKey& key, uint64_t hash, Token& token) const {
-        uint32_t tag = tag_of(hash);
-        for (size_t group = hash >> shift_;; group = (group + 1) & mask_) {
-            const uint32_t* slots = &slots_[group * kGroup];
-            for (unsigned found = matching_tags(slots, kTags, tag); found; found &= found - 1) {
-                uint32_t slot = slots[std::countr_zero(found)];
-                if (keys_[slot & kIndexes] == key) [[likely]] {
-                    token = {ids_[slot & kIndexes], (slot & kReachable) != 0};
-                    return true;
-                }
-            }
-            if (slots[kGroup - 1] == kEmpty) return false;
-        }
+    // The token of these bytes, or nullptr.
+    const Token* find(const ShortKey& key, uint64_t hash) const {
+        const Token& token = tokens_[hash_.place(hash)];
+        return token.key == key ? &token : nullptr;
     }
-    void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[(hash >> shift_) * kGroup]); }
+    void prefetch(uint64_t hash) const { __builtin_prefetch(&tokens_[hash_.place(hash)]); }
 
 private:
-    static constexpr uint32_t kIndexes = (1u << 20) - 1, kReachable = 1u << 20, kEmpty = 0xFFFFFFFF;
-    static constexpr uint32_t kTags = ~(kIndexes | kReachable);
-    // An empty slot is all ones, so no tag may be.
-    static uint32_t tag_of(uint64_t hash) {
-        uint32_t tag = static_cast<uint32_t>(hash >> 8) & kTags;
-        return tag == kTags ? 0 : tag;
-    }
-    HugeVector<uint32_t> slots_;
-    HugeVector<ShortKey> keys_;
-    std::vector<uint32_t> ids_;
-    size_t mask_ = 0;
-    unsigned shift_ = 63;
+    PerfectHash hash_;
+    HugeVector<Token> tokens_ = HugeVector<Token>(1, Token{{}, kNoId, false});
 };
 
 // Says of a position in a text whether some token could cover it. "Yes" may be wrong, "no" never is, so where it
@@ -298,6 +218,8 @@ public:
 
 private:
     void check_reachable();
+    // Leaves out merges that no text can need (docs/design.md, one way to each token).
+    void prune_merges();
     static size_t unreachable_index(std::string_view piece) {
         uint32_t first = 0;
         std::memcpy(&first, piece.data(), std::min<size_t>(piece.size(), 3));
@@ -321,6 +243,7 @@ private:
     std::vector<uint32_t> byte_ids_;
     bool drops_bytes_ = false;
     std::vector<uint8_t> reachable_;
+    std::vector<std::pair<uint32_t, uint32_t>> last_pairs_;  // by id of a reachable token; empty once built
     bool has_unreachable_wholes_ = false;
     std::vector<bool> unreachable_wholes_;  // by first bytes and size
     CoverFilter cover_;

@@ -5,22 +5,24 @@
 namespace gristmill {
 
 namespace {
-constexpr size_t kFirstSlots = 1 << 14;
+constexpr size_t kFewestSlots = 1 << 14;
+// To begin with, 8 MB where so much is allowed: room for the pieces of 14 MB of English, and growing is dear.
+constexpr size_t kFirstSlots = 1 << 18;
 unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
 }  // namespace
 
 // Half of the budget for short pieces, the rest for long ones: slots, bytes and ids.
 PieceTable::PieceTable(size_t max_bytes)
-    : max_short_slots_(std::max(kFirstSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
-      max_long_slots_(std::max(kFirstSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
+    : max_short_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
+      max_long_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
       max_arena_bytes_(std::max<size_t>(max_bytes / 8, 1 << 16)),
-      slots_(kFirstSlots),
-      shift_(shift_for(kFirstSlots / 2)),
-      long_slots_(kFirstSlots),
-      long_shift_(shift_for(kFirstSlots)) {}
+      slots_(std::min(kFirstSlots, max_short_slots_)),
+      shift_(shift_for(slots_.size() / 2)),
+      long_slots_(kFewestSlots),
+      long_shift_(shift_for(kFewestSlots)) {}
 
 const ShortSlot* PieceTable::find(const ShortKey& key, uint64_t hash) const {
-    const ShortSlot* first = home(hash);
+    const ShortSlot* first = homes().of(hash);
     if (first[1].key.high == 0) return first->key == key ? first : nullptr;  // room at home: it can be nowhere else
     size_t mask = slots_.size() - 1;
     size_t i = (hash >> shift_) * 2;
@@ -79,8 +81,7 @@ void PieceTable::grow_short() {
         forget_short();
         return;
     }
-    size_t factor = slots_.size() < kFirstSlots << 3 ? 4 : 2;  // moving is dear, and so is a table too large for L3
-    HugeVector<ShortSlot> old(std::min(slots_.size() * factor, max_short_slots_));
+    HugeVector<ShortSlot> old(std::min(slots_.size() * 2, max_short_slots_));
     old.swap(slots_);
     shift_ = shift_for(slots_.size() / 2);
     num_short_ = 0;

@@ -26,8 +26,14 @@ public:
     // max_bytes bounds everything held here.
     explicit PieceTable(size_t max_bytes);
 
-    // Two slots in one cache line: where a piece lies unless they were taken.
-    const ShortSlot* home(uint64_t hash) const { return slots_.data() + (hash >> shift_) * 2; }
+    // Two slots in one cache line: where a piece lies unless they were taken. A copy of where they are, so that loops which
+    // write elsewhere keep it in registers; it holds until slots move.
+    struct Homes {
+        const ShortSlot* slots;
+        unsigned shift;
+        const ShortSlot* of(uint64_t hash) const { return slots + (hash >> shift) * 2; }
+    };
+    Homes homes() const { return {slots_.data(), shift_}; }
     // The slot of the key, or nullptr.
     const ShortSlot* find(const ShortKey& key, uint64_t hash) const;
     // The new slot, or nullptr when there was no room near its home.
