@@ -11,7 +11,6 @@ namespace gristmill {
 namespace {
 constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
 constexpr size_t kCutsAtATime = 256;
-constexpr size_t kAnswers = 1 << 17;
 
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 std::string_view view(const uint8_t* bytes, size_t size) { return {reinterpret_cast<const char*>(bytes), size}; }
@@ -31,13 +30,13 @@ bool has_long_characters(const uint8_t* text, size_t size) {
 }  // namespace
 
 PieceEncoder::PieceEncoder(const Model& model, size_t cache_bytes)
-    : model_(model), has_parts_(!model.drops_bytes()), pieces_(cache_bytes), cover_answers_(kAnswers) {
+    : model_(model), has_parts_(!model.drops_bytes()), pieces_(cache_bytes) {
     if (model_.has_unreachable_wholes()) part_flag_ = ShortKey::kPart;
 }
 
 size_t PieceEncoder::memory_bytes() const {
     size_t words = scratch_.ids.capacity() + scratch_.next.capacity() + scratch_.previous.capacity() + long_ids_.capacity();
-    return pieces_.memory_bytes() + words * sizeof(uint32_t) + cover_answers_.size() * sizeof(uint32_t);
+    return pieces_.memory_bytes() + words * sizeof(uint32_t);
 }
 
 void PieceEncoder::shrink() {
@@ -65,9 +64,10 @@ void PieceEncoder::add(const uint8_t* text, size_t readable, uint32_t begin, con
         if (waiting_ == kBatch) {
             flush();
         } else if (count) {
-            put_parts(text + begin, *ends - begin, readable - begin);
-            begin = *ends++;
-            --count;
+            taken = put_parts(text, readable, begin, ends, count);
+            begin = ends[taken - 1];
+            ends += taken;
+            count -= taken;
         }
     }
 }
@@ -114,60 +114,55 @@ __attribute__((noinline)) void PieceEncoder::put_long(size_t i, std::string_view
     pieces_.prefetch_long(batch_.hashes[i]);
 }
 
-void PieceEncoder::put_parts(const uint8_t* piece, size_t size, size_t readable) {
-    uint32_t ends[kCutsAtATime];
-    size_t begin = 0, at = utf8_length(piece[0]);
-    bool is_whole = part_flag_ && model_.may_be_unreachable_whole(view(piece, size));
-    while (begin < size) {
-        size_t count = 1;
-        if (is_whole) {
-            ends[0] = static_cast<uint32_t>(size);
-        } else {
-            count = find_cuts(piece, size, ends, at);
+// The first piece has to be cut; those after it are taken along as far as they have to be, too. Returns how many.
+size_t PieceEncoder::put_parts(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
+    size_t taken = 0;
+    for (uint32_t start = begin; taken < count; start = ends[taken++]) {
+        size_t size = ends[taken] - start;
+        bool is_cut = text[start] >= 0xE0 || (size > 1 && text[start + 1] >= 0xE0);
+        if (!is_cut || (part_flag_ && model_.may_be_unreachable_whole(view(text + start, size)))) break;
+    }
+    if (taken == 0) {  // such a piece is looked up whole
+        put_part(text + begin, ends[0] - begin, readable - begin, 0);
+        return 1;
+    }
+    uint64_t cuts[kCutsAtATime];  // where, shifted over whether a piece ends there
+    uint64_t start = begin, at = begin, was_end = 1;
+    for (size_t piece = 0; piece < taken;) {
+        size_t num_cuts = 0;
+        while (piece < taken && num_cuts < kCutsAtATime) {  // whether there is a cut cannot be guessed: no branch on it
+            at += utf8_length(text[at]);
+            uint64_t is_end = at == ends[piece];
+            cuts[num_cuts] = at << 1 | is_end;
+            piece += is_end;
+            num_cuts += is_end | !may_cover(text, readable, at);
         }
-        uint64_t flag = begin == 0 && ends[0] == size ? 0 : part_flag_;
-        for (size_t i = 0; i < count; ++i) {
-            if (waiting_ == kBatch) flush();
-            size_t length = ends[i] - begin;
-            if (length <= ShortKey::kMaxBytes) {
-                put_key(waiting_, load_key(piece + begin, length, readable - begin), flag, pieces_.homes());
-            } else {
-                put_long(waiting_, view(piece + begin, length), flag);
-            }
-            batch_.starts[waiting_] = piece + begin;
-            batch_.sizes[waiting_++] = static_cast<uint32_t>(length);
-            waiting_bytes_ += length;
-            begin = ends[i];
+        for (size_t i = 0; i < num_cuts; ++i) {
+            uint64_t cut = cuts[i] >> 1, is_end = cuts[i] & 1;
+            put_part(text + start, cut - start, readable - start, part_flag_ & ((was_end & is_end) - 1));
+            start = cut;
+            was_end = is_end;
         }
     }
+    return taken;
 }
 
-// Where text[begin, size) can be cut, at characters from `at` on; the last end is `size` unless there are more cuts than room.
-// Whether there is a cut cannot be guessed, so nothing branches on it.
-inline size_t PieceEncoder::find_cuts(const uint8_t* piece, size_t size, uint32_t* ends, size_t& at) {
-    size_t count = 0;
-    while (at < size && count < kCutsAtATime) {
-        ends[count] = static_cast<uint32_t>(at);
-        count += !may_cover(piece, size, at);
-        at += utf8_length(piece[at]);
+inline void PieceEncoder::put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag) {
+    if (waiting_ == kBatch) flush();
+    if (size <= ShortKey::kMaxBytes) {
+        put_key(waiting_, load_key(part, size, readable), flag, pieces_.homes());
+    } else {
+        put_long(waiting_, view(part, size), flag);
     }
-    if (at >= size && count < kCutsAtATime) ends[count++] = static_cast<uint32_t>(size);
-    return count;
+    batch_.starts[waiting_] = part;
+    batch_.sizes[waiting_++] = static_cast<uint32_t>(size);
+    waiting_bytes_ += size;
 }
 
-// The filter's answer depends on three bytes on each side where there are as many, and running text asks the same again.
-inline bool PieceEncoder::may_cover(const uint8_t* piece, size_t size, size_t at) {
-    if (at < 3 || size - at < 3 || piece[at] < 0x80) return model_.cover().may_cover(piece, size, at);
-    uint32_t low, high;
-    std::memcpy(&low, piece + at - 3, 4);
-    std::memcpy(&high, piece + at - 1, 4);
-    uint64_t context = (low & 0x7FFFFFFF) | uint64_t{high >> 16} << 31;  // 47 bits: the top bit of piece[at] is set
-    // An odd factor maps them one to one, so that the place and the 30 bits left tell the context exactly.
-    uint64_t mixed = context * 0x9E3779B97F4A7C15ull & ((1ull << 47) - 1);
-    uint32_t& answer = cover_answers_[mixed >> 30];
-    uint32_t wanted = static_cast<uint32_t>(mixed) << 2 | 2;
-    if ((answer ^ wanted) > 1) [[unlikely]] answer = wanted | model_.cover().may_cover(piece, size, at);
-    return answer & 1;
+// Bytes around the piece are looked at, too: what no token covers with them, none covers in the piece.
+inline bool PieceEncoder::may_cover(const uint8_t* text, size_t size, size_t at) const {
+    if (at < 3 || at + 3 > size) [[unlikely]] return at >= size || model_.cover().may_cover(text, size, at);
+    return model_.cover().may_cover_between(text + at);
 }
 
 void PieceEncoder::flush() {
@@ -320,15 +315,13 @@ uint32_t* PieceEncoder::encode_long(size_t i, uint32_t* out) {
 }
 
 uint32_t* PieceEncoder::encode_by_cuts(std::string_view piece, uint32_t* out) {
-    uint32_t ends[kCutsAtATime];
-    size_t begin = 0, at = utf8_length(bytes_of(piece)[0]);  // cuts between characters are enough
-    while (begin < piece.size()) {
-        size_t count = find_cuts(bytes_of(piece), piece.size(), ends, at);
-        for (size_t i = 0; i < count; ++i) {
-            std::string_view part = piece.substr(begin, ends[i] - begin);
-            out = part.size() <= ShortKey::kMaxBytes ? encode_part(part, out) : merge(part, out);
-            begin = ends[i];
-        }
+    size_t begin = 0;
+    for (size_t at = 0; at < piece.size();) {
+        at += utf8_length(bytes_of(piece)[at]);  // cuts between characters are enough
+        if (at < piece.size() && model_.cover().may_cover(bytes_of(piece), piece.size(), at)) continue;
+        std::string_view part = piece.substr(begin, at - begin);
+        out = part.size() <= ShortKey::kMaxBytes ? encode_part(part, out) : merge(part, out);
+        begin = at;
     }
     return out;
 }

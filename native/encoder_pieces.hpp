@@ -33,10 +33,10 @@ private:
     size_t put_whole(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
     void put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes);
     void put_long(size_t i, std::string_view piece, uint64_t flag);
-    // A piece of a script that has cuts nearly everywhere: its parts, or the piece when it has no cut.
-    void put_parts(const uint8_t* piece, size_t size, size_t readable);
-    size_t find_cuts(const uint8_t* piece, size_t size, uint32_t* ends, size_t& at);
-    bool may_cover(const uint8_t* piece, size_t size, size_t at);
+    // Pieces of scripts that have cuts nearly everywhere: their parts.
+    size_t put_parts(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    void put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag);
+    bool may_cover(const uint8_t* text, size_t size, size_t at) const;
 
     size_t find_slots();
     // Enters the pieces that are not in the table yet, as far as they can be merged side by side.
@@ -82,7 +82,6 @@ private:
     std::vector<Mark> marks_;
     Batch batch_;
     uint64_t part_flag_ = 0;  // set in keys of parts when "is a token" differs between whole pieces and parts
-    HugeVector<uint32_t> cover_answers_;  // what CoverFilter said, by six bytes around a position
     MergeScratch scratch_;
     using ShortJob = MergeJob<15>;
     using LongJob = MergeJob<31>;

@@ -116,6 +116,7 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
             starts_2_.add(token[0], token[1]);
             ends_2_.add(token[size - 2], token[size - 1]);
         }
+        add_across(token, size);
         for (size_t at = 1; at < size; ++at) {
             neighbours_.add(token[at - 1], token[at]);
             unsigned left = static_cast<unsigned>(std::min<size_t>(at, 3));
@@ -123,6 +124,21 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
             add(context_key(bytes_before(token + at, at), bytes_after(token + at, size - at), left, right));
         }
     }
+}
+
+// What the token shows of itself around a place between two characters of three bytes or more when it begins or ends less than
+// three bytes away.
+void CoverFilter::add_across(const uint8_t* token, size_t size) {
+    auto is_tail = [](uint8_t byte) { return (byte & 0xC0) == 0x80; };
+    auto is_lead = [](uint8_t byte) { return byte >= 0xE0; };
+    if (size == 2 && is_tail(token[0]) && is_lead(token[1])) across_1_1_.add(token[0], token[1]);
+    if (size < 3) return;
+    auto three = [](const uint8_t* p) { return uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16; };
+    const uint8_t* last = token + size - 3;
+    if (is_tail(token[0]) && is_lead(token[1])) across_1_2_.add(three(token));
+    if (is_tail(token[0]) && is_tail(token[1]) && is_lead(token[2])) across_2_1_.add(three(token));
+    if (is_tail(last[0]) && is_tail(last[1]) && is_lead(last[2])) across_2_1_.add(three(last));
+    if (is_tail(last[0]) && is_lead(last[1])) across_1_2_.add(three(last));
 }
 
 bool CoverFilter::may_cover_closely(uint32_t before, uint32_t after, unsigned lefts, unsigned rights) const {

@@ -127,7 +127,27 @@ public:
         return (lefts | rights) != 4 && may_cover_closely(before, after, lefts, rights);
     }
 
+    // The same with six bytes of text around the place, most of all for places between characters of three bytes or more. There
+    // a token starts or ends closer than three bytes only if it begins or ends inside a character, and those few are known
+    // by the two or three bytes they begin or end with.
+    bool may_cover_between(const uint8_t* p) const {
+        uint32_t low, high;
+        std::memcpy(&low, p - 3, 4);
+        std::memcpy(&high, p - 1, 4);
+        bool is_between = (low & 0xE0C0C000u) == 0xE0808000u;  // least byte first: p[-2], p[-1], p[0]
+        bool is_close = across_2_1_.has(low >> 8) | across_1_2_.has(high & 0xFFFFFF) | across_1_1_.has(p[-1], p[0]);
+        if (!is_between | is_close) [[unlikely]] return may_cover(p - 3, 6, 3);
+        return has(context_key(low & 0xFFFFFF, high >> 8, 3, 3));
+    }
+
 private:
+    // Sets of three bytes; "has" may be wrong.
+    struct TripleSet {
+        std::vector<uint64_t> bits = std::vector<uint64_t>(1024);
+        static uint32_t place(uint32_t triple) { return triple * 0x9E3779B1u >> 16; }
+        void add(uint32_t triple) { bits[place(triple) >> 6] |= 1ull << (place(triple) & 63); }
+        bool has(uint32_t triple) const { return bits[place(triple) >> 6] >> (place(triple) & 63) & 1; }
+    };
     // 256 x 256 bits.
     struct PairSet {
         std::vector<uint64_t> bits = std::vector<uint64_t>(1024);
@@ -142,6 +162,7 @@ private:
         return kept | first << 24 | uint64_t{left} << 48 | uint64_t{right} << 50;
     }
     void add(uint64_t key);
+    void add_across(const uint8_t* token, size_t size);
     bool has(uint64_t key) const {
         uint64_t h = key * 0x9E3779B97F4A7C15ull;
         uint64_t bits = 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63);
@@ -154,6 +175,9 @@ private:
     HugeVector<uint64_t> words_{0, 0};
     unsigned shift_ = 63;
     PairSet neighbours_, starts_1_, starts_2_, ends_1_, ends_2_;
+    // First or last bytes of tokens that begin or end inside a character, so many before and after the place between it and another.
+    PairSet across_1_1_;
+    TripleSet across_2_1_, across_1_2_;
 };
 
 enum class Symbols : uint8_t { bytes, characters };

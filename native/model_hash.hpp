@@ -14,7 +14,7 @@ public:
     bool build(std::span<const uint64_t> keys);
     uint32_t place(uint64_t key) const {
         uint64_t h = key * factor_;
-        uint32_t moved = static_cast<uint32_t>(h >> 12) ^ seeds_[h >> shift_] * kSpread;
+        uint32_t moved = (static_cast<uint32_t>(h >> 12) ^ seeds_[h >> shift_]) * kSpread;  // keys alike in upper bits part, too
         return static_cast<uint32_t>(uint64_t{moved} * num_places_ >> 32);
     }
     size_t num_places() const { return num_places_; }
