@@ -385,6 +385,11 @@ def test_a_hub_that_begins_anew_each_time_and_never_ends_is_given_up(place):
     assert "sends nothing more of data/part-2.jsonl" in errors
 
 
+def test_a_file_that_is_said_to_be_on_this_machine_is_not_read(place):
+    place.hub.store = "file:///etc"
+    assert "unsupported protocol 'file://'" in end(place.tokenize("out"), status=2)
+
+
 def test_a_token_stays_with_the_hub_when_files_are_elsewhere(place, tmp_path):
     with serving(place.hub) as elsewhere:
         place.hub.store = elsewhere.replace("127.0.0.1", "localhost")

@@ -23,7 +23,9 @@ FIRST_WAIT_S = 1.0
 MAX_WAIT_S = 300.0
 """A hub that asks for more patience than this gets none."""
 BUSY = (408, 429, 500, 502, 503, 504)
-UNREACHED = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
+UNREACHED = ("ConnectError", "ConnectTimeout")
+HOPELESS = ("UnsupportedProtocol", "InvalidURL", "TooManyRedirects")
+"""What the hub sends the client to is no address; asked again, it would be none again."""
 TRANSPORTS = {"httpx", "httpcore"}
 TIMEOUT_S = 30.0
 """Without a byte, until the connection is given up."""
@@ -169,8 +171,9 @@ def wait_before_retry(error: Exception, attempt: int, *, is_known_hub: bool = Fa
         asked_s = float(said) if said.isdecimal() else wait_s
         return asked_s if response.status_code in BUSY and asked_s <= MAX_WAIT_S else None
     is_transport = type(error).__module__.split(".")[0] in TRANSPORTS
-    is_refused = type(error).__name__ in UNREACHED
-    return wait_s if is_transport and (is_known_hub or not is_refused) else None
+    name = type(error).__name__
+    is_worth_it = name not in HOPELESS and (is_known_hub or name not in UNREACHED)
+    return wait_s if is_transport and is_worth_it else None
 
 
 def explained(error: Exception, repo: str, revision: str | None) -> Exception:
