@@ -112,6 +112,19 @@ def test_a_killed_process_ends_the_work_with_one_line(folder):
         pool.end()
 
 
+def test_after_a_killed_process_the_next_call_has_new_ones(folder):
+    encoder = causal(folder, num_proc=2)._encoder
+    try:
+        text, offsets = fill(b"some text " * 10_000)
+        expected = encoder.encode(text, offsets)
+        os.kill(encoder._pool._processes[0].pid, signal.SIGKILL)
+        with pytest.raises(RunError, match=r"^a worker ended by signal 9"):
+            encoder.encode(text, offsets)
+        assert np.array_equal(encoder.encode(text, offsets).ids, expected.ids)
+    finally:
+        encoder.rest()
+
+
 def test_a_tokenizer_that_changed_meanwhile_is_refused(folder):
     pool = Pool(str(folder), "another", num_processes=1)
     try:

@@ -19,7 +19,7 @@ from gristmill.causal.pool import Pool
 from gristmill.causal.rows import RowShape
 from gristmill.config import CausalLMConfig
 from gristmill.engines import Bytes, Offsets
-from gristmill.errors import TokenizerError
+from gristmill.errors import RunError, TokenizerError
 from gristmill.run.resources import num_cores
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,11 @@ class Encoder:
             self._pool = Pool(self._opened.source, tokenizer.fingerprint, num_processes=self.num_proc or 1)
             self._pool_owner = os.getpid()
             weakref.finalize(self, self._pool.end)
-        return self._pool.encode(text, offsets, special_tokens=policy)
+        try:
+            return self._pool.encode(text, offsets, special_tokens=policy)
+        except RunError:  # of a process that is gone: who tries again gets others
+            self.rest()
+            raise
 
     def rest(self) -> None:
         """Let go of processes; they are started again when needed."""
