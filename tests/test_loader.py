@@ -194,6 +194,17 @@ def test_ranks_and_sizes_that_cannot_be_are_refused(options):
         Numbers(5).loader(**options)
 
 
+def test_a_seed_is_a_whole_number_and_its_state_is_json():
+    with pytest.raises(ConfigError, match="seed is 'a'; it is a whole number"):
+        Numbers(5).loader(seed="a")
+    assert json.loads(json.dumps(Numbers(5).loader(seed=np.int64(4)).state()))["seed"] == 4
+
+
+def test_a_loader_shows_where_it_is():
+    loader = Numbers(5).loader(seed=4, batch_size=2, rank=1, world_size=2)
+    assert repr(loader).endswith(": 2 batches left in epoch 0, rank 1 of 2>")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -211,4 +222,6 @@ def test_a_state_of_something_else_is_refused(change, message):
     loader = Numbers(5).loader(seed=4)
     with pytest.raises(ConfigError, match=message):
         loader.load_state(loader.state() | change)
+    with pytest.raises(ConfigError, match="no state of a loader of version 1: 5"):
+        loader.load_state(5)
     assert loader.state()["position"] == 0

@@ -47,8 +47,10 @@ class Loader:
                 f"loader: batch_size {batch_size}, world_size {world_size}, rank {rank}, epoch {epoch}: "
                 "sizes are at least 1, ranks and epochs count from 0, and a rank is under world_size"
             )
+        if not isinstance(seed, int | np.integer | None):
+            raise ConfigError(f"loader: seed is {seed!r}; it is a whole number, or None for the run's order")
         self._dataset = dataset
-        self._seed = seed
+        self._seed = None if seed is None else int(seed)  # a state is JSON
         self._epoch = epoch
         self._position = 0
         self._rank = rank
@@ -60,6 +62,10 @@ class Loader:
     def epoch(self) -> int:
         """The epoch that the next batch is of."""
         return self._epoch
+
+    def __repr__(self) -> str:
+        rank = f"rank {self._rank} of {self._world_size}"
+        return f"<loader of {self._dataset!r}: {len(self):,} batches left in epoch {self._epoch}, {rank}>"
 
     def __len__(self) -> int:
         """Batches that are left in this epoch."""
@@ -103,8 +109,9 @@ class Loader:
         """Go on from a saved state of the same dataset: its seed, epoch and place; ranks and batch size are
         this loader's own."""
         known = self.state()
-        if set(state) != set(known) or state["version"] != STATE_VERSION:
-            raise ConfigError(f"this is no state of a loader of version {STATE_VERSION}: {dict(state)}")
+        is_state = isinstance(state, Mapping) and set(state) == set(known)
+        if not is_state or state["version"] != STATE_VERSION:
+            raise ConfigError(f"this is no state of a loader of version {STATE_VERSION}: {state!r:.200}")
         for name, what in (("num_items", "items"), ("dataset", "as its mark")):
             if state[name] != known[name]:
                 raise ConfigError(

@@ -112,11 +112,17 @@ def require_manifest(folder: Path) -> Manifest:
     """The manifest of a finished run."""
     manifest = read_manifest(folder)
     if manifest is None:
-        state = (
-            "its run is not finished; run the same command again" if (folder / PLAN).exists() else "no run"
-        )
-        raise RunError(f"{folder}: has no {MANIFEST} ({state})")
+        raise RunError(f"{folder}: has no {MANIFEST} ({_why_no_manifest(folder)})")
     return manifest
+
+
+def _why_no_manifest(folder: Path) -> str:
+    if (folder / PLAN).exists():
+        return "its run is not finished; run the same command again"
+    if not folder.exists():
+        return "no run: there is no such folder"
+    inside = (folder.parent / MANIFEST).exists()
+    return f"no run, but a part of one: give {folder.parent}" if inside else "no run"
 
 
 def require_plan(folder: Path) -> Plan:
@@ -247,5 +253,7 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
             return msgspec.json.decode(file.read() or b"", type=kind)
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise RunError(f"{path.parent}: is a file; a run is a folder, as tokenize writes it") from error
     except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path}: cannot be read ({error}); --force starts the run over") from error
