@@ -77,6 +77,8 @@ class Progress:
         self._stage_s: Counter[str] = Counter()
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = 0
         self.fetching: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.check: Callable[[], None] = lambda: None
+        """Raises where the run may not go on; asked with every event."""
 
     def worked(self, unit: int, block: Block) -> None:
         """A worker has done some more of a unit."""
@@ -144,6 +146,7 @@ class Progress:
 
     def note(self, event: str = "progress", **facts: object) -> Snapshot:
         """Write an event, with facts of its own."""
+        self.check()
         self._last_event = time.monotonic()
         snapshot = self.snapshot(event)
         line = msgspec.to_builtins(snapshot) | facts
