@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -229,14 +228,14 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     try:
         return _tokenize(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
-        show_interrupted(Path(job.write.output))
+        show_interrupted(job.write.output)
         raise
     finally:
         for process in processes:
             process.end()
 
 
-def show_interrupted(folder: Path) -> None:
+def show_interrupted(folder: str) -> None:
     """Say what a run that was told to end leaves behind."""
     from gristmill.report.summary import render_interrupted
 

@@ -102,7 +102,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     except (KeyboardInterrupt, SystemExit):
         from gristmill.training.output import Output
 
-        show_interrupted(Path(job.count.folder or Output.of(job.learn.output).run_folder))
+        show_interrupted(str(job.count.folder or Output.of(job.learn.output).run_folder))
         raise
     finally:
         for process in processes:

@@ -36,6 +36,8 @@ class CachedFolder:
     ) -> None:
         self.objects = Objects(url)
         self.url = self.objects.url
+        self.cache_dir = os.fspath(cache_dir) if cache_dir else None
+        self.cache_bytes = cache_bytes
         manifest = self.objects.get(MANIFEST)
         if manifest is None:
             is_begun = self.objects.get("plan.json") is not None
