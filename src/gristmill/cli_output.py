@@ -1,4 +1,4 @@
-"""The commands on what a run has written: inspect, verify, convert. `cli.py` lists them."""
+"""The commands on what a run has written: inspect, verify, convert, clean. `cli.py` lists them."""
 
 from __future__ import annotations
 
@@ -120,6 +120,39 @@ CONVERT_NOTES = """\
 a run of documents becomes any format, one of rows becomes arrow, parquet, mds, litdata, pt, npy or
 webdataset; nothing is encoded again, and ids that both formats keep in the same bytes are linked, not copied.
 The folder appears when it is whole, with a manifest.json of checksums."""
+
+
+def add_clean(parser: argparse.ArgumentParser) -> None:
+    """Describe `clean`."""
+    parser.add_argument("folder", metavar="OUT", help="the folder of a run, finished or not, or its URL")
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be removed")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.epilog = f"{parser.epilog}\n\n{CLEAN_NOTES}"
+    parser.set_defaults(run=run_clean_command)
+
+
+CLEAN_NOTES = """\
+a worker or machine that dies may leave files of a unit that it did not finish: no reader looks at them, and
+the end of the run removes them. This removes them now, also where the run will not be taken up again; of
+s3:// it also ends uploads that were never finished, which cost money. What is done stays done. It is refused
+while a run is at work in the folder."""
+
+
+def run_clean_command(arguments: argparse.Namespace) -> int:
+    """Remove what lost attempts left."""
+    from gristmill.report.words import of_bytes, plural
+    from gristmill.run.clean import clean
+
+    found = clean(arguments.folder, is_dry=arguments.dry_run)
+    if arguments.json:
+        print(msgspec.json.encode(found).decode())
+        return 0
+    for left in found:
+        print(f"{left.path}  {of_bytes(left.num_bytes) if left.num_bytes else ''}".rstrip())
+    verb = "would be removed" if arguments.dry_run else "removed"
+    total = of_bytes(sum(left.num_bytes for left in found))
+    print(f"{plural(len(found), 'leftover')} {verb}, {total}" if found else "nothing is left over")
+    return 0
 
 
 def run_convert_command(arguments: argparse.Namespace) -> int:

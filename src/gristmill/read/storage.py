@@ -98,7 +98,7 @@ def open_input(path: str, *, stop: int | None = None) -> BinaryIO:
     store, name = open_store(path)
     if is_object(path):
         num_bytes = int(retried(lambda: store.info(name))["size"])
-        return cast(BinaryIO, RangeReader(lambda a, b: store.cat_file(name, a, b), num_bytes, stop))
+        return cast(BinaryIO, RangeReader(lambda a, b: store.cat_file(name, start=a, end=b), num_bytes, stop))
     # Without a block size the file is streamed, in one request.
     block_bytes = REMOTE_READ_BYTES if serves_ranges(path) else 0
     return cast(BinaryIO, store.open(name, "rb", block_size=block_bytes, cache_type="readahead"))

@@ -206,7 +206,7 @@ def check_unused(store: RunFolder) -> None:
         names = {name.partition("/")[0] for name in store.sizes()}
     else:
         names = {entry.name for entry in store.path.iterdir()}
-    others = sorted(name for name in names if not _is_passing(name))
+    others = sorted(name for name in names if not is_passing(name))
     if others:
         raise RunError(
             f"{store}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "
@@ -257,7 +257,7 @@ def remove_temporaries(folder: Path) -> None:
     if not (folder / PLAN).exists():  # not ours
         return
     for entry in os.scandir(folder):
-        if entry.name != LOCK and _is_passing(entry.name):
+        if entry.name != LOCK and is_passing(entry.name):
             os.unlink(entry.path)
     for path in (folder / name for name in (FOLDER, *get_args(OutputFormat))):
         if path.is_dir() and not path.is_symlink():
@@ -268,7 +268,7 @@ def remove_temporaries(folder: Path) -> None:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _is_passing(name: str) -> bool:
+def is_passing(name: str) -> bool:
     """Whether a file of the run folder is no part of the run: the lock, or what a kill left half written."""
     names = "|".join(map(re.escape, OWN_FILES))
     return name == LOCK or re.fullmatch(rf"\.({names})\.[\w-]+(\.tmp)?", name) is not None

@@ -18,12 +18,14 @@ from gristmill.read.storage import open_store
 from gristmill.records import FileRecord
 from gristmill.retry import LASTING_NAMES, UnreachableError, is_lasting, retried
 
-PART_BYTES = 8 << 20
-"""Of an upload, or of a download; held in memory."""
+PART_BYTES = 6 << 20
+"""Of an upload, or of a download; held in memory. S3 takes no parts under 5 MiB but the last."""
 NUM_PARTS = 2
 """Of a file, under way at a time."""
 NUM_TRANSFERS = 4
 """Files under way at a time."""
+TRANSFER_BYTES = NUM_TRANSFERS * NUM_PARTS * PART_BYTES
+"""What all that is under way holds at most."""
 CREDENTIALS = "give credentials as the store's package finds them (for s3://: AWS_ACCESS_KEY_ID, a profile)"
 FILE_NAME = re.compile(r"(?:\w+/)?[\w-][\w.-]*", re.ASCII)
 Result = TypeVar("Result")
@@ -183,7 +185,7 @@ class Objects:
         return f"{self._root}/{name}"
 
     def _range(self, name: str, start: int, end: int) -> bytes:
-        found: bytes = retried(lambda: self._store.cat_file(self._path(name), start, end))
+        found: bytes = retried(lambda: self._store.cat_file(self._path(name), start=start, end=end))
         return found
 
     def _size(self, name: str) -> int:
