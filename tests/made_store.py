@@ -1,6 +1,7 @@
 """An S3 server on loopback (moto's), and a proxy before it that fails as stores do, by a seeded draw."""
 
 import http.client
+import logging
 import random
 import socket
 import threading
@@ -25,6 +26,7 @@ class FaultyProxy(BaseHTTPRequestHandler):
         pass
 
     def do_any(self):
+        self.server.on_request(self.command, self.path)
         fault = self.server.draw()
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.headers.get("Transfer-Encoding") == "chunked":
@@ -52,7 +54,7 @@ class FaultyProxy(BaseHTTPRequestHandler):
             return self.drop()
         self.wfile.write(content)
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do_any
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do_any  # noqa: N815
 
     def read_chunks(self):
         parts = []
@@ -88,7 +90,7 @@ class FaultyProxy(BaseHTTPRequestHandler):
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """The proxy; `share` of the requests go wrong, never more than two in a row."""
+    """The proxy; `share` of the requests go wrong."""
 
     daemon_threads = True
 
@@ -96,6 +98,7 @@ class FaultyServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), FaultyProxy)
         self.behind = behind
         self.share = 0.0
+        self.on_request = lambda method, path: None
         self.faults = Counter()
         self.num_requests = 0
         self._random = random.Random(seed)
@@ -122,6 +125,7 @@ def faulty_s3(*, seed=0):
     from moto.server import ThreadedMotoServer
 
     mock_random.seed(seed)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     port = server.get_host_and_port()[1]

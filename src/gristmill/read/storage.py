@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, BinaryIO, cast
@@ -182,8 +183,10 @@ def describe_file(path: str) -> tuple[int, str]:
 
 def describe_entry(store: Any, entry: dict[str, Any]) -> tuple[int, str]:
     """Size and version from what a store lists of a file."""
-    version = next((str(entry[key]) for key in VERSION_KEYS if entry.get(key)), None)
-    return int(entry.get("size") or 0), version or str(store.ukey(entry["name"]))
+    version = next((entry[key] for key in VERSION_KEYS if entry.get(key)), None)
+    if isinstance(version, datetime):  # which a store may list as a number
+        version = version.timestamp()
+    return int(entry.get("size") or 0), str(version or store.ukey(entry["name"]))
 
 
 def unreadable(error: BaseException) -> BadFileError:

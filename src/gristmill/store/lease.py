@@ -116,14 +116,14 @@ def holds(objects: Objects, token: str) -> bool:
 
 
 def is_process_alive(pid: int) -> bool:
-    """Whether a process of this machine is there."""
+    """Whether a process of this machine is there, and not only what its parent has yet to take note of."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:
-        return True
-    return True
+        pass
+    return _stat(pid)[:1] != ["Z"]
 
 
 def _alive(holder: Holder) -> str:
@@ -153,6 +153,11 @@ def _boot() -> str:
 
 def _birth(pid: int) -> str:
     """When a process began, in ticks of the system; nothing where that is not told."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
-    return ""
+    return "".join(_stat(pid)[19:20])
+
+
+def _stat(pid: int) -> list[str]:
+    """What Linux tells of a process, from its state on; nothing elsewhere."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []
