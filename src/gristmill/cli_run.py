@@ -141,7 +141,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         help="files, folders, globs or URLs; or section.key=value for any option",
     )
     parser.add_argument("-t", "--tokenizer", help="file, folder or hub name")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="the run folder")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="the run folder, or a URL such as s3://bucket/shards")
     parser.add_argument(
         "-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win"
     )
