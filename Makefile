@@ -14,20 +14,32 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # what they do import is in the extra `test`.
 READERS   := mosaicml-streaming==0.13.0 litdata==0.2.76
 
-NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc)
+NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc native/emulator/* src/gristmill/engines/cuda/*.h src/gristmill/engines/cuda/*.cu)
 SANITIZED := build/sanitized
 # The system's, if it is new enough for CMakeLists.txt.
 CMAKE     := $(shell printf '3.18\n%s\n' "$$(cmake --version 2>/dev/null | sed -n '1s/.* //p')" | sort -CV \
                && command -v cmake || echo $(BIN)/cmake)
 
-.PHONY: demo test lint types native-test fuzz bench nightly clean
+.PHONY: demo test browser lint types native-test fuzz bench nightly clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed  ## text found on this machine to shards: planned, written, verified, shown
 	$(BIN)/gristmill demo
 
-test: lint types native-test  ## everything that must hold before a change goes in
+test: lint types native-test browser  ## everything that must hold before a change goes in
 	$(BIN)/python -m pytest
+
+# The live page is tested in Chromium.
+browser:
+	@if [ -n "$$GRISTMILL_CHROMIUM" ]; then exit 0; fi; \
+	for name in chromium chromium-browser google-chrome; do if command -v $$name > /dev/null; then exit 0; fi; done; \
+	if ! command -v apt-get > /dev/null; then as=none; elif [ "$$(id -u)" = 0 ]; then as=; \
+	elif sudo -n true 2> /dev/null; then as=sudo; else as=none; fi; \
+	if [ "$$as" = none ]; then \
+	  echo 'make test needs Chromium: install it (apt-get install chromium), or set GRISTMILL_CHROMIUM to one' >&2; exit 1; fi; \
+	echo 'installing Chromium, in which the live page is tested: a minute or two, once'; \
+	$$as apt-get update -q > /dev/null && $$as env DEBIAN_FRONTEND=noninteractive \
+	  apt-get install -y -q --no-install-recommends chromium > /dev/null
 
 lint: $(VENV)/installed-for-tests
 	$(BIN)/ruff check .

@@ -769,6 +769,29 @@ NB_MODULE(_native, m) {
         .def_static("unpack", [](nb::bytes bytes) {
             return std::make_shared<Model>(unpack_model({bytes.c_str(), bytes.size()}));
         })
+        .def_prop_ro("whole_piece_first", &Model::whole_piece_first)
+        .def("token_bytes", [](const Model& model) {
+            std::vector<int64_t> offsets{0};
+            std::vector<uint8_t> bytes;
+            for (uint32_t id = 0; id < model.num_ids(); ++id) {
+                auto token = model.token(id);
+                bytes.insert(bytes.end(), token.begin(), token.end());
+                offsets.push_back(static_cast<int64_t>(bytes.size()));
+            }
+            return nb::make_tuple(array_of(std::move(bytes)), array_of(std::move(offsets)));
+        })
+        .def("reachable", [](const Model& model) {
+            std::vector<uint8_t> flags(model.num_ids());
+            for (uint32_t id = 0; id < model.num_ids(); ++id) flags[id] = model.is_reachable(id);
+            return array_of(std::move(flags));
+        })
+        .def("merges", [](const Model& model) {
+            std::vector<uint32_t> rows;
+            for (const Merge& merge : model.pairs().in_order()) {
+                rows.insert(rows.end(), {merge.left, merge.right, merge.rank, merge.result});
+            }
+            return array_of(std::move(rows));
+        })
         .def("merge_slowly", [](const Model& model, nb::bytes text) {
             std::vector<uint32_t> out;
             merge_slowly(model, {text.c_str(), text.size()}, out);

@@ -39,6 +39,17 @@ class MadeHub:
         """By a part of the request: how often the answer is 429."""
         self.wrong: dict[str, bytes] = {}
         """By path: content that is not what was listed."""
+        self.listed: dict[str, dict[str, object]] = {}
+        """By path: what a listing says of it that is not so."""
+        self.etags: dict[str, str] = {}
+        """By path: the ETag of its answers, where that is no digest."""
+        self.ignores_ranges = False
+        self.shortened: dict[str, list[int]] = {}
+        """By path: how many bytes an answer has, once for each number."""
+        self.store: str | None = None
+        """Address of the server that large files are at, where that is another."""
+        self.named_commit: str | None = None
+        """What is called the commit of a branch, where that is none."""
         self.release = threading.Event()
         self.hold_at: dict[str, int] = {}
         """By path: after how many bytes the answer waits for `release`, and ends."""
@@ -64,7 +75,7 @@ class MadeHub:
         if is_large:
             lfs = {"oid": digest_of(content, is_large=True), "size": len(content), "pointerSize": 134}
             found |= {"lfs": lfs}
-        return found
+        return found | self.listed.get(path, {})
 
 
 def _is_large(path: str) -> bool:
@@ -128,7 +139,8 @@ class Handler(BaseHTTPRequestHandler):
         sha, files, folder = found
         entries = [self.hub.entry(path, content) for path, content in sorted(files.items())]
         if verb == "revision":
-            info = {"id": repo, "sha": sha, "siblings": [{"rfilename": path} for path in sorted(files)]}
+            siblings = [{"rfilename": path} for path in sorted(files)]
+            info = {"id": repo, "sha": self.hub.named_commit or sha, "siblings": siblings}
             gated = "auto" if repo in self.hub.gated else False
             return self.reply_json(info | {"private": False, "gated": gated})
         if verb == "paths-info":
@@ -172,12 +184,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(403, headers={"X-Error-Code": "GatedRepo", "X-Repo-Commit": sha})
         if path not in files:
             return self.reply(404, headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": sha})
-        digest = digest_of(files[path], is_large=_is_large(path))
+        digest = self.hub.etags.get(path) or digest_of(files[path], is_large=_is_large(path))
         headers = {"X-Repo-Commit": sha, "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
         if not _is_large(path):
             return self.send_content(path, files[path], headers)
         headers |= {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": str(len(files[path]))}
-        headers |= {"Location": f"http://{self.headers['Host']}/store/{repo}/{sha}/{path}"}
+        store = self.hub.store or f"http://{self.headers['Host']}"
+        headers |= {"Location": f"{store}/store/{repo}/{sha}/{path}"}
         return self.reply(302, headers=headers)
 
     def answer_store(self, path):
@@ -186,8 +199,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_content(self, path, content, headers):
         content = self.hub.wrong.get(path, content)
+        if self.hub.shortened.get(path) and self.command == "GET":
+            content = content[: self.hub.shortened[path].pop(0)]
         status, part, start = 200, content, 0
-        if wanted := self.headers.get("Range"):
+        if (wanted := self.headers.get("Range")) and not self.hub.ignores_ranges:
             first, last = wanted.removeprefix("bytes=").split("-")
             start = int(first)
             if start >= len(content):

@@ -11,7 +11,7 @@ from gristmill.run.folder import read_manifest
 from gristmill.run.tokenize import tokenize
 from gristmill.sample import made_documents
 
-NOT_OUTPUT = {"events.jsonl", "config.yaml", "plan.json", ".lock"}
+NOT_OUTPUT = {"events.jsonl", "report.html", "config.yaml", "plan.json", ".lock"}
 
 
 def write_jsonl(path: Path, documents, **fields) -> Path:

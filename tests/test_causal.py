@@ -198,6 +198,31 @@ gristmill.CausalLMTokenizer(config).tokenize(datasets.load_from_disk({str(tmp_pa
     assert set(os.listdir(tmp_path / "data")) - before == {Path(made.cache_files[0]["filename"]).name}
 
 
+def test_a_full_disk_is_named_and_leaves_no_file_behind(folders, tmp_path):
+    saved(real_texts(), tmp_path / "data")
+    before = sorted(os.listdir(tmp_path / "data"))
+    script = f"""
+import datasets, gristmill, resource
+dataset = datasets.load_from_disk({str(tmp_path / "data")!r})
+config = dict(tokenizer_name={str(folders("byte_level"))!r}, context_length=32, verbose_level="ERROR")
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    gristmill.CausalLMTokenizer(config).tokenize(dataset)
+except gristmill.GristmillError as error:
+    print(error)
+"""
+    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, check=True, capture_output=True)
+    assert b"data: rows cannot be written there (" in ended.stdout
+    assert sorted(os.listdir(tmp_path / "data")) == before
+
+
+def test_a_transform_is_refused_rather_than_left_out(folders):
+    dataset = datasets.Dataset.from_dict({"text": ["some text"]}).with_transform(lambda batch: batch)
+    with pytest.raises(InputError, match=r"has a transform .*; apply it with dataset.map, or drop it"):
+        causal(folders("byte_level"), context_length=8).tokenize(dataset)
+
+
 def test_a_dataset_where_nothing_may_be_written_is_tokenized_elsewhere(folders, tmp_path, monkeypatch):
     dataset = saved(real_texts()[:50], tmp_path / "data")
     real_access = os.access

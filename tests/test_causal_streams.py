@@ -31,6 +31,18 @@ def test_a_stream_whose_columns_nobody_knows_is_looked_at(folders):
         list(causal(folders("byte_level"), context_length=8).tokenize(dataset))
 
 
+@pytest.mark.parametrize("odd", [None, 5, ["a"]])
+def test_what_is_no_text_in_a_stream_whose_columns_nobody_knows_is_named(folders, odd):
+    def records():
+        yield from ({"text": "some text"}, {"text": odd})
+
+    made = causal(folders("byte_level"), context_length=8).tokenize(
+        datasets.IterableDataset.from_generator(records)
+    )
+    with pytest.raises(InputError, match=r"has no text in text but .*; drop such ones: dataset.filter"):
+        list(made)
+
+
 def test_a_stream_goes_on_where_its_state_was_taken(folders):
     dataset = datasets.Dataset.from_dict({"text": list(real_texts()[:60])}).to_iterable_dataset(num_shards=4)
     for batch_size in (7, 25):

@@ -17,6 +17,7 @@ from gristmill.convert import convert
 from gristmill.errors import ConfigError, RunError
 from gristmill.finished import open_run
 from gristmill.formats import llmc, read_shard
+from gristmill.sidecars import SEGMENT
 from made_runs import make_corpus, payload_documents, run
 
 PAYLOAD = ["megatron", "nanogpt", "llmc", "olmo", "datatrove"]
@@ -282,3 +283,17 @@ def test_a_conversion_is_no_run_and_is_told_so(made, tmp_path, capsys, command):
     convert(made / "megatron", "olmo", output=tmp_path / "out")
     assert cli.main([*command, str(tmp_path / "out")]) == 2
     assert "holds a conversion, not a run; name the folder of the run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("row", -1), ("row", 1 << 40), ("length", 0), ("length", 1 << 62)]
+)
+def test_a_damaged_table_of_segments_is_named(made, tmp_path, field, value):
+    shutil.copytree(made / "rows-of-npy", tmp_path / "run")
+    path = tmp_path / "run" / "units" / "00000.segments"
+    table = np.fromfile(path, SEGMENT)
+    table[field][len(table) // 2] = value
+    path.write_bytes(table.tobytes())
+    with pytest.raises(RunError, match="do not fit into them; gristmill verify says more"):
+        convert(tmp_path / "run", "mds", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

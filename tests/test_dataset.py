@@ -421,6 +421,33 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(packed, tmp_path):
         gristmill.open(folder, format="arrow")
 
 
+@pytest.mark.parametrize("change", [{"formats": []}, {"num_rows": -1}, {"num_tokens": -1}])
+def test_a_manifest_with_counts_that_cannot_be_is_refused(packed, tmp_path, change):
+    shutil.copytree(packed(), tmp_path / "run")
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    (manifest if "formats" in change else manifest["shards"][1]).update(change)
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=r"manifest.json: is damaged \(no format, or a count under 0\)"):
+        gristmill.open(tmp_path / "run")
+
+
+@pytest.mark.parametrize("index", [0, slice(0, 3)])
+def test_borders_that_do_not_begin_with_0_are_refused(tmp_path, index):
+    layout = make_layout(mode="concat", sequence_length=8, pad_id=0, formats=("mds",))
+    (shard,) = write_rows(tmp_path, [make_rows([[3, 5]] * 3)], formats=("mds",), layout=layout)
+    write_manifest(tmp_path, layout, [shard])
+    (path,) = (tmp_path / "mds").glob("*.mds")
+    borders = np.array([0, 3, 8], "<i4").tobytes()
+    content = path.read_bytes()
+    assert borders in content
+    for first in (1, 4, -1, 1 << 24):
+        path.write_bytes(content.replace(borders, np.array([first, 3, 8], "<i4").tobytes(), 1))
+        for columns in (["input_ids", "cu_seqlens"], ["input_ids", "position_ids"], COLUMNS):
+            with pytest.raises(RunError, match="do not rise from 0 to its length"):
+                gristmill.open(tmp_path, columns=columns)[index]
+
+
 def test_ten_thousand_shards_are_opened_in_under_a_second_by_the_manifest_and_one_shard(tmp_path):
     """It takes tens of milliseconds: only another algorithm breaks the bound."""
     layout = make_layout(mode="concat", sequence_length=8, pad_id=0, formats=("arrow",))

@@ -354,6 +354,51 @@ def test_names_that_lead_out_of_the_cache_are_refused(place):
     assert "which names no file" in end(place.tokenize("out"), status=2)
 
 
+def test_an_etag_that_leads_out_of_the_cache_writes_nothing_there(place, tmp_path):
+    place.hub.etags = dict.fromkeys(("README.md", "data/part-2.jsonl"), "../../../../../../evil")
+    end(place.tokenize("out"))
+    assert not list(tmp_path.parent.parent.rglob("evil*"))
+
+
+def test_what_a_hub_lists_that_cannot_be_is_refused(place):
+    sizes = [-1, None, "many", 1.5, 1 << 45]
+    for number, size in enumerate(sizes):
+        place.hub.listed = {"data/part-2.jsonl": {"size": size}}
+        errors = place.all(place.job(f"size-{number}"), status=2)
+        assert f"'data/part-2.jsonl' with a size of {size} bytes" in errors
+    place.hub.listed = {"data/part-2.jsonl": {"path": "data/part-0.parquet"}}
+    assert "without end, 'data/part-0.parquet' twice" in place.all(place.job("twice"), status=2)
+    place.hub.named_commit = "../../evil"
+    assert "names '../../evil' as its commit" in place.all(place.job("commit"), status=2)
+
+
+def test_a_card_without_end_is_left_alone(place):
+    place.hub.wrong = {"README.md": bytes(1 << 24)}
+    assert "its card has more than 8,388,608 bytes" in end(place.tokenize("out"), status=2)
+
+
+def test_a_hub_that_begins_anew_each_time_and_never_ends_is_given_up(place):
+    whole = FILES["data/part-2.jsonl"]
+    place.hub.ignores_ranges = True
+    place.hub.shortened = {"data/part-2.jsonl": [len(whole) // 2, len(whole) // 3] * 50}
+    errors = end(place.tokenize("out"), status=2)
+    assert "sends nothing more of data/part-2.jsonl" in errors
+
+
+def test_a_file_that_is_said_to_be_on_this_machine_is_not_read(place):
+    place.hub.store = "file:///etc"
+    assert "unsupported protocol 'file://'" in end(place.tokenize("out"), status=2)
+
+
+def test_a_token_stays_with_the_hub_when_files_are_elsewhere(place, tmp_path):
+    with serving(place.hub) as elsewhere:
+        place.hub.store = elsewhere.replace("127.0.0.1", "localhost")
+        end(place.tokenize("out", HF_TOKEN=TOKEN))
+        end(place.tokenize("streamed", "--streaming", HF_TOKEN=TOKEN))
+    sent = {(path.split("/")[1], token) for _, path, _, token in place.hub.requests}
+    assert sent == {("api", f"Bearer {TOKEN}"), ("datasets", f"Bearer {TOKEN}"), ("store", None)}
+
+
 def test_a_run_that_is_told_to_end_does_not_wait_for_a_download(place):
     place.hub.commit(REPO, {"b.parquet": BIG})
     place.hub.hold_at = {"b.parquet": PIECE_BYTES}

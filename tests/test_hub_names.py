@@ -1,6 +1,7 @@
 """Which files a dataset is: by its card, by how files are called, and as `datasets` sees it."""
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -9,13 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, InputError, MissingPackageError
 from gristmill.hub import fetch
-from gristmill.hub.card import Part, choose_by_names, choose_config, matches, patterns_of, read_card
+from gristmill.hub.card import Part, choose_by_names, choose_config, patterns_of, read_card
+from gristmill.hub.globs import matcher
 from gristmill.hub.names import ALIASES, INSTEAD, look_up
 from gristmill.job import make_job, make_training
 from gristmill.read import InputFile, list_inputs, slice_file
@@ -148,7 +150,7 @@ def test_what_the_hub_has_converted_is_read_by_config_and_split_and_a_part_is_no
     ],
 )
 def test_a_pattern_means_the_files_it_says(pattern, path, expected):
-    assert matches(pattern, path) is expected
+    assert matcher([pattern])(path) is expected
 
 
 def test_a_job_settles_the_field_and_refuses_what_does_not_go_together():
@@ -214,6 +216,7 @@ def uneven(tmp_path_factory):
     return path, texts
 
 
+@settings(deadline=None)
 @given(unit_bytes=st.integers(1, 5000))
 def test_shares_of_a_parquet_file_give_every_row_once_and_in_order(uneven, unit_bytes):
     path, texts = uneven
@@ -266,3 +269,53 @@ def test_the_files_of_a_split_are_those_that_datasets_reads(tmp_path):
     found = [line.split()[:4] for line in done.stdout.splitlines()]
     assert [words[2] for words in found] == ["True"] * len(found), json.dumps(found)
     assert len(found) == 9
+
+
+def slow_matches(pattern, path):
+    """As a regular expression."""
+    words = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.findall(r"\*\*/|\*\*|\*|\?|.", pattern)
+    return re.fullmatch("".join(words.get(part) or re.escape(part) for part in parts) + "(?:/.*)?", path)
+
+
+@settings(deadline=None)
+@given(st.text("ab/*?", max_size=9), st.text("ab/", min_size=1, max_size=9))
+def test_patterns_mean_what_a_regular_expression_does(pattern, path):
+    assume(not pattern.endswith("/"))
+    assert matcher([pattern])(path) is (slow_matches(pattern, path) is not None)
+
+
+@pytest.mark.parametrize("part", ["*a", "**a", "**/", "?*", "[ab]*"])
+def test_no_pattern_takes_for_ever(part):
+    is_meant = matcher([part * 500 + "b"])
+    assert not is_meant("a" * 3000)
+    assert not is_meant("a/" * 1500)
+
+
+def test_of_many_plain_names_each_is_looked_up():
+    is_meant = matcher([f"data/{number}.parquet" for number in range(100_000)] + ["more"])
+    assert is_meant("data/99999.parquet")
+    assert is_meant("more/of/them.parquet")
+    assert not is_meant("data/x")
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 60))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BOMB + "configs:\n- config_name: *a59\n", "a list stands where a name"),
+        (BOMB + "configs:\n- {config_name: x, data_files: *a59}\n", "a list stands where a name"),
+        (BOMB + "configs:\n- {config_name: x, data_files: [{split: *a59, path: x}]}\n", "a list stands"),
+        (BOMB + "configs:\n- {config_name: x, data_dir: *a59}\n", "a list stands where a name"),
+        (MERGES, "merges mappings"),
+        ("configs: " + "[" * 200_000, "nested more than 64 deep"),
+        ("- " * 200_000, "nested more than 64 deep"),
+        ("? " * 200_000, "nested more than 64 deep"),
+    ],
+)
+def test_a_card_that_would_take_all_memory_or_stack_is_refused(text, said):
+    with pytest.raises(InputError, match=said):
+        read_card(f"---\n{text}\n---\n", "someone/bomb")

@@ -212,3 +212,20 @@ def test_a_state_of_something_else_is_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         loader.load_state(loader.state() | change)
     assert loader.state()["position"] == 0
+
+
+@pytest.mark.parametrize("state", [None, "x", [], {}, {"version": 1}])
+def test_what_is_no_state_at_all_is_refused(state):
+    with pytest.raises(ConfigError, match="no state of a loader of version 1"):
+        Numbers(5).loader().load_state(state)
+
+
+@pytest.mark.parametrize("option", [{"batch_size": 1.5}, {"rank": "0"}, {"seed": "x"}, {"epoch": None}])
+def test_options_that_are_no_whole_numbers_are_refused(option):
+    with pytest.raises(ConfigError, match="they are whole numbers"):
+        Numbers(5).loader(**option)
+
+
+def test_numbers_of_numpy_are_taken_and_saved_as_plain_ones():
+    state = Numbers(5).loader(seed=np.int64(3), epoch=np.int32(1), batch_size=np.int64(2)).state()
+    assert json.loads(json.dumps(state)) == Numbers(5).loader(seed=3, epoch=1, batch_size=2).state()

@@ -117,6 +117,8 @@ def test_runs_are_mixed_by_path_with_all_their_columns(tokenizer, tmp_path):
         ({Numbers(3): "1"}, {}, "a number over 0"),
         ({Numbers(0): 1}, {}, "has no rows"),
         ({Numbers(3): 1}, {"num_rows": 0}, "num_rows is 0"),
+        ({Numbers(3): 1}, {"num_rows": "5"}, "num_rows is '5'"),
+        ({Numbers(3): 1}, {"num_rows": 1 << 70}, "whole number from 1 to"),
         ({Numbers(3): 1, Numbers(3, fingerprint="other"): 1}, {}, "different tokenizers"),
     ],
 )

@@ -170,3 +170,16 @@ def test_memory_of_a_process_counts_its_descendants():
         assert 60_000_000 < sample.pss <= sample.rss
         assert sum(sample.marks.values()) >= sample.rss
         process.communicate(b"\n")
+
+
+def test_loading_is_measured_on_a_tiny_run_whose_rows_were_compared_first(tmp_path, corpus):
+    tokenizer = train_sample_tokenizer(tmp_path)
+    results = tmp_path / "results.json"
+    command = [sys.executable, str(FOLDER / "loading.py"), "--tokenizer", str(tokenizer), "--eos-id", "0"]
+    command += ["--corpus", str(corpus), "--work", str(tmp_path / "work"), "--results", str(results)]
+    command += ["--rounds", "1", "--rows", "100", "--ways", "loader"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.count("rows are those of the shards' own reader") == 2
+    report = msgspec.json.decode(results.read_bytes())
+    assert [side["side"]["format"] for side in report["sides"]] == ["parquet", "arrow"]
+    assert all(rate > 0 for side in report["sides"] for rate in side["rows_per_s"])

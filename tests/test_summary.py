@@ -48,7 +48,8 @@ def test_a_run_that_only_needed_its_end_shows_no_rates(tokenizer, corpus, tmp_pa
 def test_stages_are_in_the_order_of_the_run_and_ids_round_documents_are_named(tokenizer, corpus, tmp_path):
     result = run(tokenizer, corpus, tmp_path, write__format="parquet", encode__add_bos=True, encode__bos_id=5)
     shown = lines_of(result)
-    assert [stage.split()[0] for stage in shown["stages"].split(", ")] == ["read", "encode", "pack", "write"]
+    stages = [stage.split()[0] for stage in shown["stages"].split(", ")]
+    assert stages == ["wait", "parse", "encode", "pack", "write"]
     assert shown["tokens"].endswith(", BOS 5, EOS 0")
 
 

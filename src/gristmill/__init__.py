@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gristmill.batch import TokenBatch
+    from gristmill.call import tokenize, train
     from gristmill.causal.causal_lm import CausalLMTokenizer
     from gristmill.config import (
         CausalLMConfig,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         TokenizerFormatError,
         UnsupportedTokenizerError,
     )
-    from gristmill.run.call import tokenize, train
     from gristmill.run.tokenize import RunResult
     from gristmill.run.train import TrainResult
     from gristmill.tokenizer import Tokenizer, load_tokenizer
@@ -85,9 +85,9 @@ HOMES = {
     "TokenDataset": "dataset",
     "mix": "dataset",
     "open": "dataset",
-    "tokenize": "run.call",
+    "tokenize": "call",
     "RunResult": "run.tokenize",
-    "train": "run.call",
+    "train": "call",
     "TrainResult": "run.train",
 }
 """Modules of the public names; errors and sections of the config are found by how they end."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn, get_args
 
 import msgspec
 
+from gristmill.cli_dash import add_dash
 from gristmill.cli_output import add_clean, add_convert, add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.cli_train import add_counts, add_train
@@ -32,6 +33,7 @@ examples:
   gristmill demo                                     see it work, in a minute at most
   gristmill tokenize corpus/ -t path/to/llama3 -o shards    files to shards; again to resume
   gristmill plan corpus/ -t path/to/llama3           what that would write and need, before it does
+  gristmill dash shards                              a live page of the run
   gristmill inspect shards --row 0                   a row or document as text
   gristmill verify shards                            is what was written what it should be?
   gristmill convert shards --to nanogpt --single-file    another format, without encoding again
@@ -171,7 +173,8 @@ def add_load_options(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=get_args(EngineChoice),
         default="auto",
-        help="native: ours; tokenizers: that library; slow: any other, through Python; "
+        help="native: ours; cuda: the same ids on an NVIDIA GPU; tokenizers: that library; slow: any other, "
+        "through Python; "
         "auto: native where it gives the reference's ids (default: %(default)s)",
     )
     parser.add_argument("--encoding", metavar="NAME", help="encoding of a rank file, such as cl100k_base")
@@ -346,6 +349,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "estimate what tokenize would write, and find what would stop it; writes nothing",
         "gristmill plan corpus/*.jsonl.zst -t path/to/llama3 --format parquet --pack best_fit",
         add_plan,
+    ),
+    "dash": (
+        "serve a live page over run folders: progress, rates, workers, bad documents, the ledger",
+        "gristmill dash shards other-shards --open",
+        add_dash,
     ),
     "inspect": (
         "show rows or documents of a finished run as text, with their borders and sources",

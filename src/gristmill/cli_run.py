@@ -7,10 +7,12 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
+from gristmill.cli_dash import add_dash_options, page_beside
 from gristmill.config import (
     Backend,
     Column,
@@ -21,6 +23,7 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
+from gristmill.errors import ConfigError
 from gristmill.hub import ALIASES
 from gristmill.job import (
     SECTIONS,
@@ -215,6 +218,7 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="start over where the folder holds a run")
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_dash_options(parser)
     parser.epilog = f"{parser.epilog}\n\n{render_options(SECTIONS)}"
     parser.set_defaults(run=run_tokenize_command)
 
@@ -224,9 +228,12 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     from gristmill.run.process import start_early
 
     job = job_of(arguments)
+    if "://" in job.write.output and (arguments.dash or arguments.dash_port is not None):
+        raise ConfigError(f"{job.write.output}: the page reads a folder of this machine; leave out --dash")
     processes = start_early(job)
     try:
-        return _tokenize(job, processes, arguments)
+        with page_beside(Path(job.write.output), arguments):
+            return _tokenize(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(job.write.output)
         raise
@@ -244,6 +251,7 @@ def show_interrupted(folder: str) -> None:
 
 def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> int:
     # Imported while the workers start.
+    from gristmill.report.html import write_report
     from gristmill.report.summary import render_result
     from gristmill.report.view import View
     from gristmill.run.tokenize import tokenize
@@ -255,6 +263,8 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
         result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
+    if "://" not in result.folder:
+        write_report(Path(result.folder), is_new=result.last is not None)
     rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
@@ -276,6 +286,9 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
     """Describe `plan`."""
     add_job_arguments(parser)
     parser.add_argument("--force", action="store_true", help="leave out what the folder holds already")
+    parser.add_argument(
+        "--explain", action="store_true", help="say what decides workers, blocks and units, and what helps"
+    )
     parser.add_argument("--json", action="store_true", help="print the estimate as JSON")
     parser.epilog = (
         f"{parser.epilog}\n\nit takes what tokenize takes, needs no --output, and ends with status 1 where "
@@ -287,8 +300,10 @@ def add_plan(parser: argparse.ArgumentParser) -> None:
 def run_plan_command(arguments: argparse.Namespace) -> int:
     """Say what the job would do; one that would fail is status 1."""
     from gristmill.report.estimate import estimate_run
-    from gristmill.report.estimate_text import render_estimate
+    from gristmill.report.estimate_text import render_estimate, render_explanation
 
     estimate = estimate_run(job_of(arguments, default_output="."), force=arguments.force)
     print(msgspec.json.encode(estimate).decode() if arguments.json else render_estimate(estimate))
+    if arguments.explain and not arguments.json:
+        print(f"\n{render_explanation(estimate)}")
     return 1 if estimate.problems else 0

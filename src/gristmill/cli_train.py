@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from gristmill.cli_dash import add_dash_options, page_beside
 from gristmill.cli_run import (
     DATASET_OPTIONS,
     RUN_OPTIONS,
@@ -82,6 +83,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="count again")
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_dash_options(parser)
     parser.epilog = f"{parser.epilog}\n\n{render_options(TRAINING_SECTIONS)}"
     parser.set_defaults(run=run_train_command)
 
@@ -96,13 +98,15 @@ def run_train_command(arguments: argparse.Namespace) -> int:
         from gristmill.bench_report import check_plot_path
 
         check_plot_path(Path(arguments.plot))
+    from gristmill.training.output import Output
+
+    folder = Path(job.count.folder or Output.of(job.learn.output).run_folder)
     processes = [] if job.learn.from_counts else start_early(job)
     try:
-        result = _train(job, processes, arguments)
+        with page_beside(folder, arguments):
+            result = _train(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
-        from gristmill.training.output import Output
-
-        show_interrupted(str(job.count.folder or Output.of(job.learn.output).run_folder))
+        show_interrupted(str(folder))
         raise
     finally:
         for process in processes:
@@ -123,18 +127,21 @@ def run_train_command(arguments: argparse.Namespace) -> int:
 
 def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> TrainResult:
     # Imported while the workers start.
+    from gristmill.report.html import write_report
     from gristmill.report.view import View
     from gristmill.run.train import train
 
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
-        return train(
+        result = train(
             job,
             force=arguments.force,
             on_progress=view.show if view else None,
             on_learning=_show_learning if is_shown and sys.stderr.isatty() else None,
             processes=processes,
         )
+    write_report(Path(result.folder), is_new=True)
+    return result
 
 
 def _show_learning(num_tokens: int, wanted: int) -> None:

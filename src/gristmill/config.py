@@ -19,7 +19,7 @@ DEFAULT_CACHE_BYTES = 64 << 20
 """Of pieces that each thread of the native engine remembers."""
 MAX_THREADS = 1024
 
-EngineChoice = Literal["auto", "native", "tokenizers", "slow"]
+EngineChoice = Literal["auto", "native", "cuda", "tokenizers", "slow"]
 SpecialTokenPolicy = Literal["text", "parse", "error"]
 Errors = Literal["strict", "replace"]
 """What becomes of bytes that are no UTF-8."""
@@ -66,8 +66,8 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     source: str
     """File, folder or hub name."""
     engine: EngineChoice = "auto"
-    """native: ours; tokenizers: that library; slow: any other, through Python; auto: native where it gives
-    the reference's ids."""
+    """native: ours; cuda: the same ids on an NVIDIA GPU; tokenizers: that library; slow: any other, through
+    Python; auto: native where it gives the reference's ids."""
     encoding: str | None = None
     """Of a rank file, such as cl100k_base."""
     pattern: str | None = None
@@ -193,7 +193,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
     memory allows; one for the preset streaming and where inline is asked for."""
     memory: ByteSize | None = None
-    """Of the whole run, all processes; absent: half of what is available."""
+    """Of the whole run, all processes; absent: half of what is available, or 80% where that is less than
+    500 MB. Never more than a container has."""
     block_bytes: ByteSize | None = None
     """Input read, encoded and packed at a time."""
     batch_size: Count | None = None

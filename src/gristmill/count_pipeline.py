@@ -104,7 +104,7 @@ class _UnitCount:
 
     def read(self, on_block: OnBlock) -> None:
         """Count every document that the job takes."""
-        for index, path, documents in self._watch.each("read", self._input.batches(self._unit)):
+        for index, path, documents in self._watch.each("parse", self._input.batches(self._unit)):
             self._input.take_bad(documents, path, slice_index=index)
             text, offsets = self._take(documents, self._unit.slices[index])
             weight = weight_of(path, self._job.plan.config.count)

@@ -11,7 +11,7 @@ import numpy as np
 from gristmill.batch import flatten_texts
 from gristmill.engine_cache import cache_folder, own_versions, tried
 from gristmill.engines import Engine, SpecialTokens
-from gristmill.engines.native import compile_native
+from gristmill.engines.native import NativeEngine, compile_native
 from gristmill.errors import InputError, UnsupportedTokenizerError
 from gristmill.files import write_whole
 from gristmill.load.loaded import Loaded
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 def choose_engine(loaded: Loaded, choice: str) -> tuple[Engine, str | None]:
     """The engine, and a sentence on why it is not the native one."""
+    if choice == "cuda":
+        return open_on_gpu(loaded), None
     if choice in ("auto", "native"):
         try:
             return open_native(loaded), None
@@ -37,7 +39,7 @@ def choose_engine(loaded: Loaded, choice: str) -> tuple[Engine, str | None]:
     return loaded.build_reference(), f"the engine asked for is {choice!r}"
 
 
-def open_native(loaded: Loaded) -> Engine:
+def open_native(loaded: Loaded) -> NativeEngine:
     """The native engine, known to agree with the reference; `UnsupportedTokenizerError` says why there is
     none."""
     if loaded.spec is None:
@@ -48,6 +50,18 @@ def open_native(loaded: Loaded) -> Engine:
         check_agreement(native, loaded)
         _remember(key)
     return native
+
+
+def open_on_gpu(loaded: Loaded) -> Engine:
+    """The native engine's tables on a GPU, with the native engine beside them for what a GPU cannot do."""
+    from gristmill.engines.cuda.engine import open_cuda
+
+    try:
+        native = open_native(loaded)
+        assert loaded.spec is not None
+        return open_cuda(loaded.spec, native)
+    except UnsupportedTokenizerError as error:
+        raise UnsupportedTokenizerError(f"{loaded.source}: cuda cannot run it: {error}") from error
 
 
 def check_agreement(native: Engine, loaded: Loaded) -> None:

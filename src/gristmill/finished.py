@@ -254,6 +254,7 @@ def find_documents(run: FinishedRun, wanted: str) -> list[int]:
 
 def rows_of(ids: RowIds, segments: NDArray[Any], first_row: int) -> Rows:
     """Rows of a shard again as packing made them, from their segments; what was repeated is not known."""
+    _check_segments(segments, first_row, ids.shape)
     counts = np.bincount(segments["row"] - first_row, minlength=len(ids))
     return Rows(
         ids=ids,
@@ -263,6 +264,20 @@ def rows_of(ids: RowIds, segments: NDArray[Any], first_row: int) -> Rows:
         starts=segments["start"].astype(np.int64),
         repeated=np.zeros(len(ids), np.int64),
     )
+
+
+def _check_segments(segments: NDArray[Any], first_row: int, shape: tuple[int, ...]) -> None:
+    """Refuse segments that are not those of so many rows of such a length: a damaged table."""
+    num_rows, length = shape
+    rows = segments["row"].astype(np.int64) - first_row
+    lengths = segments["length"].astype(np.int64)
+    is_in_order = not np.any(np.diff(rows) < 0) and bool(np.all((rows >= 0) & (rows < num_rows)))
+    are_filled = bool(np.all((lengths > 0) & (lengths <= length)))
+    if not (is_in_order and are_filled and np.all(np.bincount(rows, lengths, num_rows) <= length)):
+        raise RunError(
+            f"segments of rows {first_row} to {first_row + num_rows - 1} of a unit do not fit into them; "
+            "gristmill verify says more"
+        )
 
 
 def _named(run: FinishedRun, unit: int, wanted: str) -> list[int]:

@@ -14,6 +14,7 @@ from gristmill.config import TokenizeConfig
 from gristmill.encode import encode_documents
 from gristmill.ledger import check_balance
 from gristmill.limits import Block, Limit, OnBlock
+from gristmill.measure import Measurements
 from gristmill.pack import Packer, make_packer
 from gristmill.pack.rows import Rows, Segments, take_rows
 from gristmill.pack.windows import split_segments
@@ -62,7 +63,7 @@ def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> Un
     """Read, encode, pack and write a unit; its `commit` checks that it balances and lets it be seen."""
     output = UnitOutput(job, unit.index, limit)
     try:
-        for index, path, documents in output.watch.each("read", output.input.batches(unit)):
+        for index, path, documents in output.watch.each("parse", output.input.batches(unit)):
             with output.watch("encode"):
                 kept, tokens = _encode(job, documents)
             output.add(kept, tokens, path, slice_index=index)
@@ -121,6 +122,7 @@ class UnitOutput:
         self._writer = WriteBehind(writer) if job.write_behind else writer
         self._sidecars = Sidecars(job.folder, name, attempt)
         self.input = UnitInput(job.plan.files, job.config.read, job.blocks, self._sidecars)
+        self._measurements = Measurements(job.config.pack.sequence_length)
         self._packer = _make_packer(job)
         self._row_bytes = (job.plan.layout.sequence_length or 0) * job.plan.layout.id_type.itemsize
 
@@ -134,6 +136,7 @@ class UnitOutput:
         self._counts["bytes_encoded"] += int(documents.offsets[-1] - documents.offsets[0])
         self._counts["tokens_encoded"] += len(tokens.ids)
         self._sidecars.add_documents(documents, np.diff(tokens.offsets), slice_index=slice_index)
+        self._measurements.add(documents, tokens, first=first, slice_index=slice_index)
         if self._packer is None:
             self._write_documents(documents, tokens, path)
         else:
@@ -177,6 +180,7 @@ class UnitOutput:
             shards=shards,
             sidecars=sidecars,
             is_limited=self._is_limited,
+            measured=self._measurements.measured(len(self.input.slice_records)),
             stage_s=self.watch.seconds(),
         )
         path = f"{FOLDER}/{self._job.plan.unit_name(self._index)}.json"

@@ -61,6 +61,35 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """By reason."""
 
 
+class ScriptCounts(msgspec.Struct, frozen=True, array_like=True):
+    """Documents of one script in a sample of a unit's: how many, bytes of their text, and tokens."""
+
+    num_documents: int
+    text_bytes: int
+    num_tokens: int
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What the documents of a unit are like; nothing in a record of an earlier version."""
+
+    document_bytes: tuple[int, ...] = ()
+    """How many documents have a text of 0, 1, 2-3, 4-7, ... bytes: bucket k ends before 2^k."""
+    document_tokens: tuple[int, ...] = ()
+    """Likewise of tokens, BOS and EOS included."""
+    slice_bytes: tuple[int, ...] = ()
+    """Of the text of encoded documents, in each slice."""
+    slice_tokens: tuple[int, ...] = ()
+    """Likewise."""
+    full_rows: int = 0
+    """Rows it would take to give each document rows of its own."""
+    documents_over: int = 0
+    """Longer than a row."""
+    tokens_over: int = 0
+    """Of documents, beyond a row's length: what would be lost if they were cut off there."""
+    scripts: dict[str, ScriptCounts] = {}
+    """Of every 64th document, by the script that most letters of its beginning are of."""
+
+
 class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Commits a unit: once it is there, the unit is done."""
 
@@ -73,6 +102,7 @@ class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Where documents and rows came from, tails, quarantine."""
     is_limited: bool = False
     """Cut short by max_rows or max_tokens."""
+    measured: Measured = Measured()
     stage_s: dict[str, float]
     """Not part of what is compared: seconds spent in each stage."""
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from gristmill.batch import Texts, TokenBatch, flatten_texts
 from gristmill.config import MAX_THREADS, EngineChoice, Errors, SpecialTokenPolicy
 from gristmill.engine_cache import Facts, facts_of, recall, remember
-from gristmill.engines import Engine, EngineName, Ids, ListEngine, Offsets
+from gristmill.engines import DeviceEngine, Engine, EngineName, Ids, ListEngine, Offsets
 from gristmill.engines.native import NativeEngine
 from gristmill.errors import ConfigError, InputError, TokenizerError
 from gristmill.load import LoadOptions, find_local_file, load_source
@@ -87,14 +87,18 @@ class Tokenizer:
         num_threads: int | None = None,
         special_tokens: SpecialTokenPolicy = "text",
         errors: Errors = "strict",
+        device: Literal["cpu", "cuda"] = "cpu",
     ) -> TokenBatch:
         """Ids of many documents, the same for any number of threads; no number of threads means all cores.
 
         Texts are a list of str or bytes, a pyarrow string or binary array (large or not, chunked or not), or
         a pair (buffer, offsets). Text that reads like a special token stays text, becomes the token (parse),
-        or is refused (error)."""
+        or is refused (error). Device cuda, for engine cuda, leaves ids and offsets on the GPU, as arrays with
+        DLPack."""
         _one_of(Errors, errors, "errors")
         threads = _threads(num_threads)
+        if device != "cpu":
+            return self._encode_on_device(texts, threads, special_tokens, errors)
         if (
             type(texts) is list
             and special_tokens in ("text", "parse")
@@ -112,6 +116,17 @@ class Tokenizer:
         policy = self._enforce(special_tokens, buffer, offsets)
         return TokenBatch(
             *self._engine.encode_batch(buffer, offsets, special_tokens=policy, num_threads=threads)
+        )
+
+    def _encode_on_device(
+        self, texts: Texts, num_threads: int, special_tokens: SpecialTokenPolicy, errors: Errors
+    ) -> TokenBatch:
+        if not isinstance(self._engine, DeviceEngine):
+            raise ConfigError(f"device 'cuda' needs engine 'cuda'; this tokenizer has {self.engine_name!r}")
+        buffer, offsets = flatten_texts(texts, errors=errors)
+        policy = self._enforce(special_tokens, buffer, offsets)
+        return TokenBatch(
+            *self._engine.encode_on_device(buffer, offsets, special_tokens=policy, num_threads=num_threads)
         )
 
     def encode(
@@ -170,11 +185,13 @@ class Tokenizer:
         """What was understood of the tokenizer, as plain values."""
         from gristmill.load.describe import describe
 
-        chosen = {
+        chosen: dict[str, object] = {
             "engine": self.engine_name,
             "why_not_native": self.why_not_native,
             "token_dtype": str(self.token_dtype),
         }
+        if isinstance(self._engine, DeviceEngine):
+            chosen["fallback_rate"] = self._engine.fallback_rate
         return chosen | describe(self._loaded)
 
     @property

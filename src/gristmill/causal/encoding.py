@@ -19,7 +19,7 @@ from gristmill.causal.pool import Pool
 from gristmill.causal.rows import RowShape
 from gristmill.config import CausalLMConfig
 from gristmill.engines import Bytes, Offsets
-from gristmill.errors import TokenizerError
+from gristmill.errors import RunError, TokenizerError
 from gristmill.run.resources import num_cores
 
 log = logging.getLogger(__name__)
@@ -110,11 +110,17 @@ class Encoder:
         if (self.num_proc or 1) == 1 or policy == "error":
             return self._opened.tokenizer.encode_batch((text, offsets), special_tokens=policy)
         if self._pool is None or self._pool_owner != os.getpid():
-            tokenizer = self._opened.tokenizer
-            self._pool = Pool(self._opened.source, tokenizer.fingerprint, num_processes=self.num_proc or 1)
+            source, class_name = self._opened.source, self._opened.class_name
+            assert class_name is not None
+            fingerprint = self._opened.tokenizer.fingerprint
+            self._pool = Pool(source, class_name, fingerprint, num_processes=self.num_proc or 1)
             self._pool_owner = os.getpid()
             weakref.finalize(self, self._pool.end)
-        return self._pool.encode(text, offsets, special_tokens=policy)
+        try:
+            return self._pool.encode(text, offsets, special_tokens=policy)
+        except RunError:  # of a process that is gone: who tries again gets others
+            self.rest()
+            raise
 
     def rest(self) -> None:
         """Let go of processes; they are started again when needed."""

@@ -51,7 +51,7 @@ def tokenize_stream(dataset: Any, encoder: Encoder) -> Any:
 
 
 class ColumnCheck:
-    """Refuses a record without the text column, and changes nothing."""
+    """Refuses a record without a text in the text column, and changes nothing."""
 
     def __init__(self, column: str) -> None:
         self._column = column
@@ -59,6 +59,11 @@ class ColumnCheck:
     def __call__(self, record: dict[str, Any]) -> dict[str, Any]:
         """No new columns."""
         check_column(record, self._column)
+        if not isinstance(text := record[self._column], str | bytes):
+            raise InputError(
+                f"a document of the stream has no text in {self._column} but {text!r:.100}; drop such ones: "
+                f"dataset.filter(lambda row: isinstance(row[{self._column!r}], str))"
+            )
         return {}
 
 

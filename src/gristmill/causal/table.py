@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from gristmill.batch import TokenBatch, flatten_texts
 from gristmill.causal.encoding import Encoder
 from gristmill.causal.rows import NAMES, RowShape, cut_rows, lay_columns, new_columns, to_arrow
 from gristmill.engines import Bytes, Offsets
-from gristmill.errors import InputError, MissingPackageError
+from gristmill.errors import InputError, MissingPackageError, RunError
 from gristmill.run.resources import available_memory
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ def tokenize_table(dataset: Any, encoder: Encoder, *, name: str | None) -> Any:
     """The rows of a dataset; those that were made before of the same dataset and config are used again."""
     config = encoder.config
     check_column(dataset.column_names, config.text_column)
+    _check_format(dataset)
     fingerprint = _fingerprint(dataset, encoder)
     path = _place(dataset, fingerprint)
     if not _is_whole(path):
@@ -78,6 +79,15 @@ def check_column(columns: Iterable[str], column: str) -> None:
     if column not in columns:
         raise InputError(
             f"the dataset has no column {column!r} (it has {', '.join(columns)}); set text_column"
+        )
+
+
+def _check_format(dataset: Any) -> None:
+    """Refuse a transform: texts are read as they are stored, and rows would go through it afterwards."""
+    if dataset.format["type"] == "custom":
+        raise InputError(
+            "the dataset has a transform (with_transform), which makes texts only when they are looked at; "
+            "apply it with dataset.map, or drop it with dataset.with_format(None)"
         )
 
 
@@ -132,6 +142,17 @@ def encode_part(encoder: Encoder, part: Part) -> TokenBatch:
         raise InputError(f"rows {part.first_row} to {last} (document 0 is the first): {error}") from error
 
 
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path.parent}: rows cannot be written there ({error.strerror or error}); make room, or have "
+            "the caches of datasets elsewhere (HF_DATASETS_CACHE; TMPDIR for datasets in memory)"
+        ) from error
+
+
 class RowsFile:
     """Rows as an Arrow stream, in record batches that do not depend on how many documents come at a time."""
 
@@ -143,8 +164,9 @@ class RowsFile:
         self._schema = schema_of(shape)
         self._rows = new_columns(record_batch_rows(shape), shape)
         self._num_held = 0
-        self._file = self._draft.open("wb")
-        self._stream = pa.ipc.new_stream(self._file, self._schema)
+        with _writing(self._path):
+            self._file = pa.OSFile(str(self._draft), "wb")
+            self._stream = pa.ipc.new_stream(self._file, self._schema)
 
     def add(self, tokens: TokenBatch) -> None:
         """Append the rows of documents."""
@@ -163,18 +185,21 @@ class RowsFile:
         """Let the file be seen, whole."""
         if self._num_held:
             self._flush()
-        self._stream.close()
-        self._file.close()
-        os.replace(self._draft, self._path)
+        with _writing(self._path):
+            self._stream.close()
+            self._file.close()
+            os.replace(self._draft, self._path)
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
         with suppress(FileNotFoundError):
             self._draft.unlink()
 
     def _flush(self) -> None:
-        self._stream.write_batch(to_arrow(self._rows.part(0, self._num_held), self._schema))
+        with _writing(self._path):
+            self._stream.write_batch(to_arrow(self._rows.part(0, self._num_held), self._schema))
         self._num_held = 0
 
 

@@ -116,6 +116,9 @@ def find_run(store: FinishedFolder, wanted: OutputFormat | None) -> SourceRun:
         layout = msgspec.convert(fields, Layout)
     except msgspec.ValidationError as error:
         raise RunError(f"{folder / MANIFEST}: is damaged ({error}); gristmill verify says more") from error
+    counts = [(shard.num_rows, shard.num_documents, shard.num_tokens) for shard in manifest.shards]
+    if not layout.formats or any(min(count) < 0 for count in counts):
+        raise RunError(f"{folder / MANIFEST}: is damaged (no format, or a count under 0); copy it again")
     identity = hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()[:16]
     return SourceRun(store, manifest, layout, wanted or layout.formats[0], identity)
 

@@ -42,18 +42,25 @@ class Loader:
         batch_size: int,
         drop_last: bool,
     ) -> None:
+        numbers = (batch_size, world_size, rank, epoch, *(() if seed is None else (seed,)))
+        if not all(isinstance(number, int | np.integer) for number in numbers):
+            raise ConfigError(
+                f"loader: batch_size {batch_size!r}, world_size {world_size!r}, rank {rank!r}, "
+                f"epoch {epoch!r}, seed {seed!r}: they are whole numbers (seed None is the order of the run)"
+            )
         if batch_size < 1 or world_size < 1 or not 0 <= rank < world_size or epoch < 0:
             raise ConfigError(
                 f"loader: batch_size {batch_size}, world_size {world_size}, rank {rank}, epoch {epoch}: "
                 "sizes are at least 1, ranks and epochs count from 0, and a rank is under world_size"
             )
         self._dataset = dataset
-        self._seed = seed
-        self._epoch = epoch
+        # As Python's own numbers, which JSON takes: a state holds them.
+        self._seed = None if seed is None else int(seed)
+        self._epoch = int(epoch)
         self._position = 0
-        self._rank = rank
-        self._world_size = world_size
-        self._batch_size = batch_size
+        self._rank = int(rank)
+        self._world_size = int(world_size)
+        self._batch_size = int(batch_size)
         self._drop_last = drop_last
 
     @property
@@ -103,8 +110,9 @@ class Loader:
         """Go on from a saved state of the same dataset: its seed, epoch and place; ranks and batch size are
         this loader's own."""
         known = self.state()
-        if set(state) != set(known) or state["version"] != STATE_VERSION:
-            raise ConfigError(f"this is no state of a loader of version {STATE_VERSION}: {dict(state)}")
+        is_state = isinstance(state, Mapping) and set(state) == set(known)
+        if not is_state or state["version"] != STATE_VERSION:
+            raise ConfigError(f"this is no state of a loader of version {STATE_VERSION}: {state!r:.200}")
         for name, what in (("num_items", "items"), ("dataset", "as its mark")):
             if state[name] != known[name]:
                 raise ConfigError(

@@ -25,6 +25,8 @@ from gristmill.dataset.token_dataset import TokenDataset
 from gristmill.engines import Offsets
 from gristmill.errors import ConfigError
 
+MAX_ROWS = 1 << 48
+"""Of an epoch; draws are counted over all epochs, in 64 bits."""
 Source = str | os.PathLike[str] | TokenDataset
 
 
@@ -37,8 +39,8 @@ def mix(sources: Mapping[Any, float], *, seed: int = 0, num_rows: int | None = N
     for source, weight in zip(opened, sources.values(), strict=True):
         _check(source, weight, opened[0])
     total = sum(map(len, opened)) if num_rows is None else num_rows
-    if total < 1:
-        raise ConfigError(f"mix: num_rows is {total}; it is at least 1")
+    if not isinstance(total, int) or not 1 <= total <= MAX_ROWS:
+        raise ConfigError(f"mix: num_rows is {total!r:.40}; it is a whole number from 1 to {MAX_ROWS}")
     return MixedDataset(opened, shares(list(sources.values()), total), seed=seed, epoch=0)
 
 

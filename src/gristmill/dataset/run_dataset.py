@@ -161,7 +161,8 @@ class RunDataset(TokenDataset):
 
     def _borders(self, place: int, length: int) -> list[int]:
         borders: list[int] = self._items.borders(place).tolist()
-        if borders[-1] > length or any(a >= b for a, b in itertools.pairwise(borders)):
+        is_from_0 = borders[:1] == [0]
+        if not is_from_0 or borders[-1] > length or any(a >= b for a, b in itertools.pairwise(borders)):
             raise self._bad_borders()
         return borders
 
@@ -199,7 +200,7 @@ class RunDataset(TokenDataset):
         rows: Rows | None = None
         for name in self.columns[1:]:
             if name == BORDERS:
-                taken[name] = [self._items.borders(place).astype(np.int32) for place in places]
+                taken[name] = [np.array(self._borders(place, ids.shape[1]), np.int32) for place in places]
             elif name in self._items.columns:
                 taken[name] = self._stored(name, places)
             elif is_full and name == "labels" and not self._is_masked:
@@ -229,6 +230,8 @@ class RunDataset(TokenDataset):
     def _rows(self, ids: NDArray[Any], places: list[int]) -> Rows:
         """The items as rows with segments, as packing has them."""
         borders = [self._items.borders(place) for place in places]
+        if not all(len(own) and own[0] == 0 for own in borders):
+            raise self._bad_borders()
         flat = np.concatenate([np.empty(0, np.int64), *borders])
         lengths = np.diff(flat)[flat[1:] != 0] if len(flat) else flat
         counts = np.array([len(own) - 1 for own in borders], np.int64)

@@ -1,5 +1,5 @@
-"""How text becomes ids: three engines behind one protocol (native: ours; tokenizers: the reference; slow:
-Python)."""
+"""How text becomes ids: engines behind one protocol (native: ours; cuda: ours on a GPU; tokenizers: the
+reference; slow: Python)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 Ids = NDArray[np.uint32]
 Offsets = NDArray[np.int64]
-EngineName = Literal["native", "tokenizers", "slow"]
+EngineName = Literal["native", "cuda", "tokenizers", "slow"]
 SpecialTokens = Literal["text", "parse"]
 """What the text of a special token in a document becomes: ordinary text, or the token."""
 
@@ -54,6 +54,22 @@ class ListEngine(Protocol):
         num_threads: int,
     ) -> tuple[Ids, Offsets]:
         """Ids and offsets; invalid text raises `InputError`, or becomes U+FFFD."""
+        ...
+
+
+@runtime_checkable
+class DeviceEngine(Protocol):
+    """An engine that can leave ids on a device, and may leave documents to the CPU."""
+
+    @property
+    def fallback_rate(self) -> float:
+        """Share of the documents so far that the CPU encoded."""
+        ...
+
+    def encode_on_device(
+        self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
+    ) -> tuple[Any, Any]:
+        """Ids and offsets as arrays of the device."""
         ...
 
 

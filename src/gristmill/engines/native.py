@@ -12,7 +12,7 @@ from gristmill import _native
 from gristmill.config import DEFAULT_CACHE_BYTES
 from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.errors import InputError, UnsupportedTokenizerError
-from gristmill.spec import MergeModel, Normalization, RankModel, ScoreModel, Split, TokenizerSpec
+from gristmill.spec import MergeModel, RankModel, ScoreModel, Split, TokenizerSpec
 
 if TYPE_CHECKING:  # patterns are compiled only where no compiled tokenizer is remembered
     from numpy.typing import NDArray
@@ -55,6 +55,29 @@ class NativeEngine:
             num_threads=num_threads,
         )
         _raise(error)
+        return ids, ends
+
+    def encode_part(
+        self,
+        buffer: Bytes,
+        offsets: Offsets,
+        first: int,
+        last: int,
+        *,
+        special_tokens: SpecialTokens,
+        num_threads: int,
+    ) -> tuple[Ids, Offsets]:
+        """The same for documents first to last alone; errors count from the first of all."""
+        begin, end = int(offsets[first]), int(offsets[last])
+        ids, ends, error = self._engine.encode_flat(
+            buffer[begin:end],
+            offsets[first : last + 1] - begin,
+            special_tokens=special_tokens,
+            replace_invalid=False,
+            count_only=False,
+            num_threads=num_threads,
+        )
+        _raise(error and (error[0], error[1] + first, error[2]))
         return ids, ends
 
     def encode_list(
@@ -117,7 +140,7 @@ def compile_native(spec: TokenizerSpec) -> NativeEngine:
 def compile_program(spec: TokenizerSpec) -> Program:
     """The program of a spec; ValueError, of which `UnsupportedTokenizerError` is one, where there is none."""
     normalization, prefix = spec.normalization, spec.prefix
-    steps: list[tuple[str, tuple[Any, ...]]] = [("set_model", (_compile_model(spec.model, normalization),))]
+    steps: list[tuple[str, tuple[Any, ...]]] = [("set_model", (compile_model(spec),))]
     if normalization.form:
         steps.append(("set_form", (normalization.form,)))
     if normalization.replace_spaces:
@@ -132,7 +155,7 @@ def compile_program(spec: TokenizerSpec) -> Program:
 
 def _token_steps(spec: TokenizerSpec) -> list[tuple[str, tuple[Any, ...]]]:
     _require_apart(spec)
-    looked_for = [_as_looked_for(token.content, spec) for token in spec.added_tokens if token.normalized]
+    looked_for = [as_looked_for(token.content, spec) for token in spec.added_tokens if token.normalized]
     if len(set(looked_for)) < len(looked_for):
         raise UnsupportedTokenizerError("two added tokens are the same once normalised")
     return [
@@ -140,7 +163,7 @@ def _token_steps(spec: TokenizerSpec) -> list[tuple[str, tuple[Any, ...]]]:
             "add_token",
             (
                 token.id,
-                _as_looked_for(token.content, spec) if token.normalized else token.content,
+                as_looked_for(token.content, spec) if token.normalized else token.content,
                 token.special,
                 token.normalized,
                 token.single_word,
@@ -152,7 +175,9 @@ def _token_steps(spec: TokenizerSpec) -> list[tuple[str, tuple[Any, ...]]]:
     ]
 
 
-def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: Normalization) -> Any:
+def compile_model(spec: TokenizerSpec) -> Any:
+    """The vocabulary of a spec as the native core has it."""
+    model: MergeModel | RankModel | ScoreModel = spec.model
     if isinstance(model, RankModel):
         return _native.compile_ranks(model.ranks, model.id_offset)
     if isinstance(model, ScoreModel):
@@ -164,7 +189,7 @@ def _compile_model(model: MergeModel | RankModel | ScoreModel, normalization: No
         )
     text: Literal["byte_level", "marks", "plain"] = "byte_level"
     if model.token_text == "plain":
-        text = "marks" if normalization.replace_spaces else "plain"
+        text = "marks" if spec.normalization.replace_spaces else "plain"
     return _native.compile_merges(model.vocab, model.merges, text, model.byte_fallback, model.ignore_merges)
 
 
@@ -243,7 +268,7 @@ def _require_apart(spec: TokenizerSpec) -> None:
                 )
 
 
-def _as_looked_for(content: str, spec: TokenizerSpec) -> str:
+def as_looked_for(content: str, spec: TokenizerSpec) -> str:
     """An added token as it stands in normalised text."""
     normalization = spec.normalization
     if normalization.form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -11,6 +12,8 @@ from gristmill.errors import InputError
 from gristmill.hub.names import DEFAULT_SPLIT
 
 MAX_SHOWN = 20
+MAX_DEPTH = 64
+"""Of the YAML of a card; the features of real ones are nested a dozen deep."""
 SPLIT_WORDS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "val", "dev"),
@@ -52,9 +55,11 @@ def read_card(text: str, name: str) -> list[CardConfig]:
     found = re.match(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", text, flags=re.DOTALL | re.MULTILINE)
     if found is None:
         return []
+    # The one in C is ten times as fast, and cards of many languages are long.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        # The one in C is ten times as fast, and cards of many languages are long.
-        values = yaml.load(found[1], Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        _check_yaml(found[1], loader)
+        values = yaml.load(found[1], Loader=loader)
         listed = values.get("configs") if isinstance(values, dict) else None
         return [_read_config(entry) for entry in listed or []]
     except (yaml.YAMLError, RecursionError, TypeError, ValueError, KeyError, AttributeError) as error:
@@ -62,18 +67,42 @@ def read_card(text: str, name: str) -> list[CardConfig]:
         raise InputError(f"{name}: its card cannot be read ({said}); name its files as hf:// URLs") from error
 
 
+def _check_yaml(text: str, loader: Any) -> None:
+    """Refuse what would take all of the stack or of the memory: a card is written by anyone."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        if isinstance(event, yaml.ScalarEvent) and event.value == "<<":
+            raise ValueError("it merges mappings with <<")  # each may double what it is merged of
+
+
 def _read_config(entry: Any) -> CardConfig:
-    splits: dict[str, tuple[str, ...]] = {}
+    splits: dict[str, list[str]] = {}
     files = entry.get("data_files")
     if isinstance(files, dict):
         files = [{"split": split, "path": path} for split, path in files.items()]
     for part in _as_list(files):
         is_named = isinstance(part, dict)
-        split = str(part.get("split", DEFAULT_SPLIT)) if is_named else DEFAULT_SPLIT
+        split = _word(part.get("split", DEFAULT_SPLIT)) if is_named else DEFAULT_SPLIT
         patterns = _as_list(part["path"] if is_named else part)
-        splits[split] = splits.get(split, ()) + tuple(str(pattern) for pattern in patterns)
-    folder = str(entry.get("data_dir") or "").strip("./")
-    return CardConfig(str(entry["config_name"]), bool(entry.get("default")), splits, folder)
+        splits.setdefault(split, []).extend(map(_word, patterns))
+    folder = _word(entry.get("data_dir") or "").strip("./")
+    by_split = {split: tuple(patterns) for split, patterns in splits.items()}
+    return CardConfig(_word(entry["config_name"]), bool(entry.get("default")), by_split, folder)
+
+
+def _word(value: Any) -> str:
+    """A word as YAML gives it; lists of lists of anchors would be words without end."""
+    if not isinstance(value, str | int | float | datetime.date):
+        raise TypeError(f"a {type(value).__name__} stands where a name or a path should")
+    return str(value)
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -183,33 +212,3 @@ def _index(names: list[str], wanted: str, what: str, flag: str) -> int:
 def _few(names: list[str]) -> str:
     more = len(names) - MAX_SHOWN
     return ", ".join(names[:MAX_SHOWN]) + (f" and {more:,} more" if more > 0 else "") or "none"
-
-
-def matches(pattern: str, path: str) -> bool:
-    """Whether a file is one that a pattern means, as a glob or as a folder."""
-    try:
-        return re.fullmatch(f"(?:{_translate(pattern)})(?:/.*)?", path, flags=re.DOTALL) is not None
-    except re.error as error:
-        raise InputError(f"{pattern}: is no pattern of files ({error})") from error
-
-
-def fixed_folder(pattern: str) -> str:
-    """The folder of a pattern that holds no wildcard: what must be listed to find its files."""
-    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-
-
-def _translate(pattern: str) -> str:
-    translated = ""
-    for token in re.findall(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", pattern, flags=re.DOTALL):
-        if token == "**/":
-            translated += "(?:.*/)?"
-        elif token == "**":
-            translated += ".*"
-        elif token in "*?":
-            translated += "[^/]*" if token == "*" else "[^/]"
-        elif token.startswith("[") and len(token) > 1:
-            inside = token[1:-1].replace("\\", r"\\").replace("[", r"\[")
-            translated += f"[{'^' + inside[1:] if inside.startswith('!') else inside}]"
-        else:
-            translated += re.escape(token)
-    return translated

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from gristmill.errors import InputError, MissingPackageError
@@ -20,8 +23,17 @@ FIRST_WAIT_S = 1.0
 MAX_WAIT_S = 300.0
 """A hub that asks for more patience than this gets none."""
 BUSY = (408, 429, 500, 502, 503, 504)
-UNREACHED = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol")
+UNREACHED = ("ConnectError", "ConnectTimeout")
+HOPELESS = ("UnsupportedProtocol", "InvalidURL", "TooManyRedirects")
+"""What the hub sends the client to is no address; asked again, it would be none again."""
 TRANSPORTS = {"httpx", "httpcore"}
+TIMEOUT_S = 30.0
+"""Without a byte, until the connection is given up."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+MAX_CARD_BYTES = 1 << 23
+MAX_ENTRIES = 1 << 21
+MAX_FILE_BYTES = 1 << 44
+"""Units are cut before anything is fetched: a size that no file has would make too many."""
 log = logging.getLogger(__name__)
 
 
@@ -55,17 +67,24 @@ def is_offline() -> bool:
 def resolve_commit(repo: str, revision: str | None) -> str:
     """The commit that a branch or tag is now."""
     api = load_client(repo).HfApi()
-    found = ask(lambda: api.dataset_info(repo, revision=revision), repo, revision)
-    return str(found.sha)
+    found = ask(lambda: api.dataset_info(repo, revision=revision), repo, revision).sha
+    if not isinstance(found, str) or COMMIT.fullmatch(found) is None:
+        raise InputError(f"{repo}: the hub names {str(found)[:100]!r} as its commit; check HF_ENDPOINT")
+    return found
 
 
 def list_entries(repo: str, commit: str, folders: Iterable[str]) -> list[Entry]:
     """Every file under some folders of a repository."""
     api = load_client(repo).HfApi()
 
-    def list_folder(folder: str) -> list[Any]:
+    def list_folder(folder: str) -> dict[str, Any]:
         tree = api.list_repo_tree(repo, folder or None, recursive=True, revision=commit, repo_type=REPO_TYPE)
-        return [entry for entry in tree if hasattr(entry, "blob_id")]
+        listed: dict[str, Any] = {}
+        for entry in tree:
+            if entry.path in listed or len(listed) >= MAX_ENTRIES:
+                raise InputError(f"{repo}: the hub lists its files without end, {entry.path!r:.200} twice")
+            listed[entry.path] = entry
+        return listed
 
     found: dict[str, Entry] = {}
     for folder in dict.fromkeys(folders):
@@ -73,27 +92,59 @@ def list_entries(repo: str, commit: str, folders: Iterable[str]) -> list[Entry]:
             entries = ask(lambda folder=folder: list_folder(folder), repo, commit)  # type: ignore[misc]
         except FileNotFoundError:
             continue
-        for entry in entries:
-            digest = entry.lfs.sha256 if entry.lfs else entry.blob_id
-            found[entry.path] = Entry(str(entry.path), int(entry.size), str(digest))
+        found |= {path: _entry(repo, entry) for path, entry in entries.items() if hasattr(entry, "blob_id")}
     return list(found.values())
 
 
-def read_card_text(repo: str, commit: str, cache_dir: str) -> str:
-    """README.md of a repository; empty where it has none."""
-    client = load_client(repo)
-    try:
-        path = ask(
-            lambda: client.hf_hub_download(
-                repo, "README.md", repo_type=REPO_TYPE, revision=commit, cache_dir=cache_dir
-            ),
-            repo,
-            commit,
+def _entry(repo: str, listed: Any) -> Entry:
+    """A file as it was listed; the hub is not trusted with numbers that everything after it counts with."""
+    if type(listed.size) is not int or not 0 <= listed.size <= MAX_FILE_BYTES:
+        raise InputError(
+            f"{repo}: the hub lists {str(listed.path)[:200]!r} with a size of {str(listed.size)[:40]} bytes; "
+            "check HF_ENDPOINT, or name other files as hf:// URLs"
         )
+    digest = listed.lfs.sha256 if listed.lfs else listed.blob_id
+    return Entry(str(listed.path), listed.size, str(digest))
+
+
+def read_card_text(repo: str, commit: str) -> str:
+    """README.md of a repository; empty where it has none."""
+    # Not by hf_hub_download: that writes a file which the ETag of the answer names, wherever that leads.
+    try:
+        content = ask(lambda: _read_card(repo, commit), repo, commit)
     except FileNotFoundError:
         return ""
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+    return content.decode("utf-8", "replace")
+
+
+def _read_card(repo: str, commit: str) -> bytes:
+    content = bytearray()
+    with open_stream(repo, "README.md", commit) as (_, pieces):
+        for piece in pieces:
+            content += piece
+            if len(content) > MAX_CARD_BYTES:
+                raise InputError(
+                    f"{repo}: its card has more than {MAX_CARD_BYTES:,} bytes; name its files as hf:// URLs"
+                )
+    return bytes(content)
+
+
+@contextmanager
+def open_stream(repo: str, path: str, commit: str, start: int = 0) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """The status of an answer, and a file from some byte on as it comes."""
+    client = load_client(repo)
+    if is_offline():
+        raise client.errors.OfflineModeIsEnabled("offline")
+    utils: Any = import_module("huggingface_hub.utils")
+    url = client.hf_hub_url(repo, path, repo_type=REPO_TYPE, revision=commit)
+    # A range of compressed content would be another one.
+    headers = utils.build_hf_headers() | {"Accept-Encoding": "identity"}
+    headers |= {"Range": f"bytes={start}-"} if start else {}
+    once: dict[str, Any] = {"headers": headers, "timeout": TIMEOUT_S, "retry_on_exceptions": ()}
+    once |= {"retry_on_status_codes": ()}
+    with utils.http_stream_backoff("GET", url, **once) as response:
+        utils.hf_raise_for_status(response)
+        yield response.status_code, response.iter_bytes()
 
 
 def ask(call: Callable[[], Answer], repo: str, revision: str | None) -> Answer:
@@ -120,8 +171,9 @@ def wait_before_retry(error: Exception, attempt: int, *, is_known_hub: bool = Fa
         asked_s = float(said) if said.isdecimal() else wait_s
         return asked_s if response.status_code in BUSY and asked_s <= MAX_WAIT_S else None
     is_transport = type(error).__module__.split(".")[0] in TRANSPORTS
-    is_refused = type(error).__name__ in UNREACHED
-    return wait_s if is_transport and (is_known_hub or not is_refused) else None
+    name = type(error).__name__
+    is_worth_it = name not in HOPELESS and (is_known_hub or name not in UNREACHED)
+    return wait_s if is_transport and is_worth_it else None
 
 
 def explained(error: Exception, repo: str, revision: str | None) -> Exception:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,16 +18,13 @@ from gristmill.errors import InputError
 from gristmill.hub.cache import Place, cached_copy, digest_of, is_marked, link_snapshot, mark, place_of
 from gristmill.hub.client import (
     MAX_TRIES,
-    REPO_TYPE,
     explained,
-    is_offline,
     load_client,
     one_line,
+    open_stream,
     wait_before_retry,
 )
 
-TIMEOUT_S = 30.0
-"""Without a byte, until the connection is given up."""
 OnBytes = Callable[[int], None]
 """Called with the bytes that have come, less those that were in vain."""
 
@@ -94,13 +90,21 @@ def _download(place: Place, part: Path, on_bytes: OnBytes) -> None:
     """Bring the part to its full size, however often the connection is lost while something still comes."""
     attempt = 0
     with part.open("ab", buffering=0) as file:  # what has come survives a kill
-        on_bytes(file.tell())
+        most = file.tell()
+        on_bytes(most)
         while (before := file.tell()) < place.num_bytes:
             _check_room(place, place.num_bytes - before)
             try:
                 _append(place, file, on_bytes)
+                if file.tell() <= most:
+                    raise InputError(
+                        f"{place.repo}: the hub sends nothing more of {place.path}; run again later"
+                    )
+                most = file.tell()
             except Exception as error:
-                attempt = 0 if file.tell() > before else attempt + 1
+                # A hub that begins anew each time makes no headway while it gets no further than before.
+                attempt = 0 if file.tell() > most else attempt + 1
+                most = max(most, file.tell())
                 wait_s = wait_before_retry(error, attempt, is_known_hub=True)
                 if wait_s is None or attempt == MAX_TRIES:
                     on_bytes(-file.tell())
@@ -110,10 +114,8 @@ def _download(place: Place, part: Path, on_bytes: OnBytes) -> None:
 
 def _append(place: Place, file: BinaryIO, on_bytes: OnBytes) -> None:
     """Ask for what is missing, and keep what comes."""
-    if is_offline():
-        raise import_module("huggingface_hub.errors").OfflineModeIsEnabled("offline")
     start = file.tell()
-    with _open_stream(place, start) as (status, pieces):
+    with open_stream(place.repo, place.path, place.commit, start) as (status, pieces):
         if start and status == 200:  # all of it comes, whatever was asked for
             file.truncate(0)
             on_bytes(-start)
@@ -122,23 +124,6 @@ def _append(place: Place, file: BinaryIO, on_bytes: OnBytes) -> None:
             on_bytes(len(piece))
             if file.tell() > place.num_bytes:
                 return  # its digest will be wrong, and it may be without end
-    if file.tell() == start:
-        raise InputError(f"{place.repo}: the hub sends nothing for {place.path}; run again later")
-
-
-@contextmanager
-def _open_stream(place: Place, start: int) -> Iterator[tuple[int, Iterator[bytes]]]:
-    client = load_client(place.repo)
-    utils: Any = import_module("huggingface_hub.utils")
-    url = client.hf_hub_url(place.repo, place.path, repo_type=REPO_TYPE, revision=place.commit)
-    # A range of compressed content would be another one.
-    headers = utils.build_hf_headers() | {"Accept-Encoding": "identity"}
-    headers |= {"Range": f"bytes={start}-"} if start else {}
-    once: dict[str, Any] = {"headers": headers, "timeout": TIMEOUT_S, "retry_on_exceptions": ()}
-    once |= {"retry_on_status_codes": ()}
-    with utils.http_stream_backoff("GET", url, **once) as response:
-        utils.hf_raise_for_status(response)
-        yield response.status_code, response.iter_bytes()
 
 
 def _check_room(place: Place, num_bytes: int) -> None:

@@ -6,7 +6,6 @@ What was listed is kept in the cache: without a network, and for a commit that i
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,23 +15,32 @@ import msgspec
 from gristmill.config import ReadConfig
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import write_whole
-from gristmill.hub.cache import OWN_FOLDER, cache_root, check_entry, pinned_url, repo_folder
+from gristmill.hub.cache import OWN_FOLDER, check_entry, is_pinned, pinned_url, repo_folder
 from gristmill.hub.card import (
     FormatOf,
     Part,
     choose_by_names,
     choose_config,
-    fixed_folder,
-    matches,
     patterns_of,
     read_card,
 )
-from gristmill.hub.client import Entry, is_offline, list_entries, load_client, read_card_text, resolve_commit
+from gristmill.hub.client import (
+    COMMIT,
+    MAX_FILE_BYTES,
+    Entry,
+    is_offline,
+    list_entries,
+    load_client,
+    read_card_text,
+    resolve_commit,
+)
+from gristmill.hub.globs import fixed_folder, matcher
 from gristmill.hub.names import DEFAULT_SPLIT, INSTEAD, Dataset, look_up
 
-COMMIT = re.compile(r"[0-9a-f]{40}")
 CONVERTED_REVISION = "refs/convert/parquet"
 """Where the hub keeps Parquet files of datasets that have none of their own."""
+MAX_FOLDERS = 32
+"""Listed one by one; for more, one list of everything takes fewer requests."""
 
 
 class HubFile(msgspec.Struct, frozen=True):
@@ -82,9 +90,11 @@ def _memory(dataset: Dataset, config: ReadConfig, revision: str | None) -> Path:
 
 def _recall(path: Path) -> HubListing | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=HubListing)
+        known = msgspec.json.decode(path.read_bytes(), type=HubListing)
     except (OSError, msgspec.MsgspecError):
         return None
+    is_whole = all(is_pinned(file.url) and 0 <= file.num_bytes <= MAX_FILE_BYTES for file in known.files)
+    return known if known.files and is_whole else None
 
 
 def _ask_hub(
@@ -92,6 +102,8 @@ def _ask_hub(
 ) -> HubListing:
     repo = dataset.repo
     commit = revision if is_settled and revision else resolve_commit(repo, revision)
+    if not is_settled and (known := _recall(_memory(dataset, config, commit))) is not None:
+        return known
     wanted = Part(repo, config.dataset_config or dataset.config, config.split)
     found, seen = _find(dataset, wanted, commit, config, format_of)
     if not found and revision is None and repo not in INSTEAD and (other := _converted_commit(repo)):
@@ -117,11 +129,13 @@ def _find(
 ) -> tuple[list[Entry], list[str]]:
     """The files of the part, and every path that was seen on the way to them."""
     patterns, folder = _patterns(dataset, wanted, commit, config)
-    entries = list_entries(dataset.repo, commit, map(fixed_folder, patterns) if patterns else [folder])
+    folders = list(dict.fromkeys(map(fixed_folder, patterns))) if patterns else [folder]
+    entries = list_entries(dataset.repo, commit, folders if len(folders) <= MAX_FOLDERS else [""])
     seen = [entry.path for entry in entries]
     if not patterns:
         return _by_names(entries, wanted, folder, format_of), seen
-    chosen = [entry for entry in entries if any(matches(pattern, entry.path) for pattern in patterns)]
+    is_meant = matcher(patterns)
+    chosen = [entry for entry in entries if is_meant(entry.path)]
     known = [entry for entry in chosen if config.format != "auto" or format_of(entry.path) is not None]
     return sorted(known), seen
 
@@ -133,7 +147,7 @@ def _patterns(dataset: Dataset, wanted: Part, commit: str, config: ReadConfig) -
             raise InputError(f"{dataset.repo} has no split {wanted.split!r}; it has {DEFAULT_SPLIT}")
         fill = {"config": wanted.config, "split": wanted.split}
         return tuple(pattern.format(**fill) for pattern in dataset.files), ""
-    text = read_card_text(dataset.repo, commit, str(cache_root(config.cache_dir)))
+    text = read_card_text(dataset.repo, commit)
     configs = read_card(text, dataset.repo)
     if not configs:
         return (), ""

@@ -17,6 +17,7 @@ from gristmill.read.blocks import Blocks
 from gristmill.read.codecs import FED_BYTES, decode_file
 from gristmill.read.inputs import InputFile
 from gristmill.read.storage import is_remote, open_input, open_stream, unreadable
+from gristmill.stopwatch import within
 
 Fill = Callable[[memoryview], int]
 """Puts bytes at the start of a view, and says how many; 0 at the end."""
@@ -130,21 +131,23 @@ def _seek(file: BinaryIO, position: int) -> None:
 
 def _fill_from_file(file: Any) -> Fill:
     def fill(view: memoryview) -> int:
-        return file.readinto(view) or 0
+        with within("wait"):
+            return file.readinto(view) or 0
 
     return fill
 
 
 def _fill_from_decoder(file: BinaryIO, compression: str) -> Fill:
     # zstd is read a block at a time, of which many are small.
-    buffered: Any = io.BufferedReader(file, FED_BYTES) if isinstance(file, io.RawIOBase) else file
+    buffered: Any = io.BufferedReader(_Awaited(file), FED_BYTES)
     pieces = decode_file(buffered, compression)
     rest = memoryview(b"")
 
     def fill(view: memoryview) -> int:
         nonlocal rest
         while not rest:
-            piece = next(pieces, None)
+            with within("decompress"):
+                piece = next(pieces, None)
             if piece is None:
                 return 0
             rest = memoryview(piece)
@@ -154,3 +157,17 @@ def _fill_from_decoder(file: BinaryIO, compression: str) -> Fill:
         return num_bytes
 
     return fill
+
+
+class _Awaited(io.RawIOBase):
+    """A file whose reads count as waiting for it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        with within("wait"):
+            return self._file.readinto(view) or 0

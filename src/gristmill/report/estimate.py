@@ -17,6 +17,7 @@ from gristmill.layout import Layout
 from gristmill.plan import cut_units
 from gristmill.read import InputFile, find_inputs, is_remote
 from gristmill.report.disk import Counts, estimate_disk
+from gristmill.report.explain import explain_run
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
 from gristmill.report.words import of_bytes
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
@@ -82,6 +83,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     """Each would stop the run."""
     warnings: tuple[str, ...]
+    explanation: dict[str, str]
+    """What decides workers, memory, blocks, units and the largest document, and what would help."""
 
 
 def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
@@ -137,6 +140,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
             *fetch_warnings,
             *(_same_run(config, problems) if is_here and not force else []),
         ),
+        explanation=explain_run(config, budget, files, units, sample),
     )
 
 

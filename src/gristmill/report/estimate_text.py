@@ -25,6 +25,12 @@ def render_estimate(estimate: Estimate) -> str:
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items() if value)
 
 
+def render_explanation(estimate: Estimate) -> str:
+    """What decides each size, and what would help."""
+    lines = [f"{name:<11} {value}" for name, value in estimate.explanation.items() if value]
+    return "\n".join(["what decides:", *lines])
+
+
 def _inputs(estimate: Estimate) -> str:
     kinds = [
         f"{kind.num_files:,} {kind.format}"

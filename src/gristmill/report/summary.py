@@ -10,6 +10,7 @@ from gristmill.errors import GristmillError
 from gristmill.read import is_remote
 from gristmill.records import Ledger, Manifest
 from gristmill.report.words import duration, of_bytes, of_count, plural, printable
+from gristmill.run.bottleneck import STAGES, find_bottleneck
 from gristmill.run.folder import QUARANTINE, read_any_plan, read_records
 from gristmill.run.progress import Snapshot
 from gristmill.run.tokenize import RunResult
@@ -31,7 +32,6 @@ LOADING = {
 
 SHARD_BY_SHARD = ("megatron", "nanogpt", "pt", "npy")
 """Formats whose readers open one shard at a time."""
-STAGES = ("read", "encode", "pack", "write")
 
 
 def render_result(result: RunResult) -> str:
@@ -48,6 +48,7 @@ def render_result(result: RunResult) -> str:
     else:
         facts["resumed"] = _resumed(result.last)
         facts |= {"time": _time(result.last, result.loading_s), "stages": _stages(result.last.stage_s)}
+        facts["slowest"] = render_bottleneck(result.last.stage_s)
         facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"
     facts["warnings"] = render_warnings(result.warnings)
     return _render(facts)
@@ -212,8 +213,14 @@ def _time(last: Snapshot, loading_s: float) -> str:
 
 def _stages(stage_s: Mapping[str, float]) -> str:
     total = sum(stage_s.values()) or 1.0
-    ordered = sorted(stage_s.items(), key=lambda item: STAGES.index(item[0]))
+    ordered = sorted(stage_s.items(), key=lambda item: list(STAGES).index(item[0]))
     return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in ordered)
+
+
+def render_bottleneck(stage_s: Mapping[str, float]) -> str:
+    """What took most of the time, and what would help."""
+    found = find_bottleneck(stage_s)
+    return f"{found.name}, {found.share:.0%} of the time. {found.advice}" if found else ""
 
 
 def _by_reason(counts: Mapping[str, int]) -> str:

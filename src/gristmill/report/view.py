@@ -114,6 +114,7 @@ def figures(snapshot: Snapshot) -> list[str]:
         f"{of_bytes(snapshot.bytes_done)} of {of_bytes(snapshot.bytes_total)}",
         f"{of_count(snapshot.documents)} documents",
         plural(snapshot.num_workers, "worker"),
+        *([f"mostly {snapshot.bottleneck}"] if snapshot.bottleneck else []),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, TokenizeConfig
 from gristmill.errors import ConfigError
@@ -10,6 +10,7 @@ from gristmill.job import byte_size
 from gristmill.read import Blocks, is_remote
 from gristmill.read.ranges import NUM_AHEAD, PART_BYTES
 from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, memory_of
+from gristmill.run.resources import num_cores
 from gristmill.store.objects import TRANSFER_BYTES
 
 RUN_BYTES = 80 << 20
@@ -30,8 +31,14 @@ MIN_BLOCK_BYTES = 256 << 10
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 
 
+WorkersLimit = Literal["run.workers", "cores", "memory", "one"]
+"""What decides how many workers there are; one: the preset or the backend asks for it."""
+BlockLimit = Literal["run.block_bytes", "preset", "memory"]
+"""What decides how large a block is."""
+
+
 class Budget(NamedTuple):
-    """What a run may use."""
+    """What a run may use, and which limits decided it."""
 
     backend: Backend
     num_workers: int
@@ -41,6 +48,8 @@ class Budget(NamedTuple):
     write_behind: bool
     counter_bytes: int
     """Of pieces that a worker counts before it spills them."""
+    workers_limit: WorkersLimit = "cores"
+    block_limit: BlockLimit = "preset"
 
 
 def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget:
@@ -50,9 +59,9 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     run = config.run
     backend = choose_backend(config)
     memory = memory_of(run)
-    num_workers = _num_workers(config, backend, memory, worker_bytes)
+    num_workers, workers_limit = _num_workers(config, backend, memory, worker_bytes)
     share = _share(backend, memory, num_workers, worker_bytes)
-    block_bytes = _block_bytes(run, share - _table_bytes(config))
+    block_bytes, block_limit = _block_bytes(run, share - _table_bytes(config))
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
     return Budget(
@@ -63,12 +72,19 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
             block_bytes=block_bytes,
             max_document_bytes=_max_document_bytes(config, memory),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
-            read_ahead=is_extreme if run.read_ahead is None else run.read_ahead,
+            read_ahead=_is_ahead(config) if run.read_ahead is None else run.read_ahead,
             max_documents=run.batch_size,
         ),
         write_behind=is_extreme if run.write_behind is None else run.write_behind,
         counter_bytes=max(counter_bytes, MIN_COUNTER_BYTES),
+        workers_limit=workers_limit,
+        block_limit=block_limit,
     )
+
+
+def _is_ahead(config: RunJob) -> bool:
+    """A store far away is waited for again and again, unless the next block is on its way already."""
+    return config.run.preset == "extreme" or any(map(is_remote, config.read.inputs))
 
 
 def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
@@ -86,7 +102,9 @@ def _table_bytes(config: RunJob) -> int:
     return tables + STORE_BYTES * (reads or writes) + READING_BYTES * reads + TRANSFER_BYTES * writes
 
 
-def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: int) -> int:
+def _num_workers(
+    config: RunJob, backend: Backend, memory: int, worker_bytes: int
+) -> tuple[int, WorkersLimit]:
     """As many as asked for, or as there are cores, and no more than the memory holds."""
     least = worker_bytes + _table_bytes(config) + MIN_BLOCK_BYTES * BLOCK_COST
     fitting = (memory - RUN_BYTES) // least
@@ -95,18 +113,23 @@ def _num_workers(config: RunJob, backend: Backend, memory: int, worker_bytes: in
         given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
         raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB")
     wanted = config.run.workers or default_workers(config)
+    is_alone = wanted == 1 < num_cores()
+    limit: WorkersLimit = "run.workers" if config.run.workers else "one" if is_alone else "cores"
     if backend == "inline":  # one tokenizer for all
         fitting = (memory - RUN_BYTES - worker_bytes) // (least - worker_bytes)
-    return min(wanted, fitting)
+    return (wanted, limit) if wanted <= fitting else (fitting, "memory")
 
 
-def _block_bytes(run: RunConfig, spare: int) -> int:
+def _block_bytes(run: RunConfig, spare: int) -> tuple[int, BlockLimit]:
     if run.block_bytes is not None:
-        return byte_size(run.block_bytes, name="run.block_bytes")
-    return max(MIN_BLOCK_BYTES, min(BLOCK_BYTES[run.preset], spare // BLOCK_COST))
+        return byte_size(run.block_bytes, name="run.block_bytes"), "run.block_bytes"
+    fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[run.preset]
+    return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 
 
 def _max_document_bytes(config: RunJob, memory: int) -> int:
     if config.read.max_document_bytes is not None:
         return byte_size(config.read.max_document_bytes, name="read.max_document_bytes")
+    if config.run.memory is not None:  # the same limit in every container
+        memory = byte_size(config.run.memory, name="run.memory")
     return max(memory // DOCUMENT_SHARE, MIN_BLOCK_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.folder import COUNTED, EVENTS, INVENTORY, prepare_folder, read_records, write_json
 from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
+from gristmill.run.machine import describe_machine
 from gristmill.run.process import WorkerProcess, choose_backend
 from gristmill.run.progress import OnProgress, Progress
 from gristmill.run.quarantine import first_fault, merge_quarantine
@@ -107,7 +109,7 @@ def _count_units(
     backend.prepare(LocalFolder(folder), num_tasks=len(pending))
     progress = Progress(plan, records, folder / EVENTS, on_progress)
     with closing(progress):
-        progress.note("start", units_pending=len(pending))
+        progress.note("start", units_pending=len(pending), machine=describe_machine(), cwd=os.getcwd())
         limits = msgspec.structs.replace(
             plan.config.run, max_rows=plan.config.count.max_documents, max_tokens=None
         )

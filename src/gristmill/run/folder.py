@@ -21,18 +21,19 @@ from gristmill.records import FileRecord, Manifest, UnitRecord
 from gristmill.sidecars import FOLDER
 from gristmill.store import LocalFolder, RemoteFolder, RunFolder
 
-PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE = (
+PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE = (
     "plan.json",
     "config.yaml",
     "manifest.json",
     "events.jsonl",
     "quarantine.jsonl",
+    "report.html",
 )
 LOCK = ".lock"
 INVENTORY, COUNTED, CHECKPOINT = "inventory.pieces", "counts.json", "merges.npy"
 REPORT = "report.json"
 """Of a training."""
-OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, INVENTORY, COUNTED, CHECKPOINT, REPORT)
+OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE, INVENTORY, COUNTED, CHECKPOINT, REPORT)
 OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
 """How every plan begins, whatever became of the rest of it."""
 PLAN_HEAD_BYTES = 100

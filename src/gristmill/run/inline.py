@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess
-from gristmill.run.progress import Progress
+from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
@@ -66,8 +67,10 @@ class InlineBackend:
         """Outcomes of tasks, as they come; tasks are started in order."""
         assert self._job is not None
         num_threads = min(self._num_unit_threads, len(tasks))
-        progress.num_workers = max(1, num_threads)
+        progress.num_workers = max(1, num_threads, progress.num_workers)  # the tails need but one
+        progress.memory_budget_bytes = self.budget.memory_bytes
         threads = _UnitThreads(self._job, tasks, num_threads)
+        progress.workers = threads.states
         num_left = len(tasks)
         try:
             while num_left:
@@ -110,7 +113,10 @@ class _UnitThreads:
         self._is_stopped = threading.Event()
         self._committing = ThreadPoolExecutor(max_workers=max(1, num_threads))
         self._room = threading.Semaphore(MAX_COMMITTING * max(1, num_threads))
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(num_threads)]
+        self._states: dict[int, WorkerState] = {}
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(num_threads)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -124,6 +130,10 @@ class _UnitThreads:
             heard.append(self._inbox.get())
         return heard
 
+    def states(self) -> list[WorkerState]:
+        """What each thread is at."""
+        return [state for _, state in sorted(self._states.copy().items())]
+
     def stop(self) -> None:
         """Let every thread end at its next block, and wait for it and for what is being committed."""
         self._is_stopped.set()
@@ -132,14 +142,17 @@ class _UnitThreads:
             thread.join()
         self._committing.shutdown()
 
-    def _work(self) -> None:
+    def _work(self, number: int) -> None:
         while True:
+            now = round(time.time(), 3)
             try:
                 task = self._waiting.popleft()
             except IndexError:
+                self._states[number] = WorkerState(f"thread {number}", None, now, now)
                 return
+            self._states[number] = WorkerState(f"thread {number}", task.unit, now, now)
             try:
-                commit = run_task(self._job, task, self._reporter(task.unit))
+                commit = run_task(self._job, task, self._reporter(number, task.unit))
             except _Stopped:
                 return
             except BaseException as error:
@@ -158,10 +171,13 @@ class _UnitThreads:
         finally:
             self._room.release()
 
-    def _reporter(self, unit: int) -> Callable[[Block], None]:
+    def _reporter(self, number: int, unit: int) -> Callable[[Block], None]:
+        since = self._states[number].since
+
         def report(block: Block) -> None:
             if self._is_stopped.is_set():
                 raise _Stopped
+            self._states[number] = WorkerState(f"thread {number}", unit, since, round(time.time(), 3))
             self._inbox.put(_Worked(unit, block))
 
         return report

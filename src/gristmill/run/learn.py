@@ -17,6 +17,7 @@ from gristmill.files import write_whole
 from gristmill.job import byte_size
 from gristmill.run.budget import RUN_BYTES
 from gristmill.run.folder import CHECKPOINT
+from gristmill.run.learning_events import LearningEvents
 from gristmill.run.resources import available_memory, num_cores
 from gristmill.spec import TokenizerSpec
 from gristmill.training.cut import SPACES, build_cut, cut_of
@@ -42,6 +43,7 @@ def learn_merges(
     num_threads = config.run.workers or num_cores()
     _check_memory(config, inventory, vocab_size, num_threads)
     pieces = inventory.load()
+    events = LearningEvents(folder, pieces, vocab_size=vocab_size, is_marked=inventory.cut.marks)
     key = _learning_key(config, inventory)
     learning = Learning(
         pieces,
@@ -59,11 +61,15 @@ def learn_merges(
         nonlocal written
         if on_learning is not None:
             on_learning(progress.num_tokens, vocab_size)
+        if events.is_due():
+            events.note(progress.num_tokens, learning.counts())
         if time.monotonic() - written >= CHECKPOINT_EVERY_S:
             _write_checkpoint(folder, key, progress.rules())
             written = time.monotonic()
 
-    return learning.run(report)
+    merges = learning.run(report)
+    events.end(len(merges.tokens), merges.counts)
+    return merges
 
 
 def load_base(path: str) -> TokenizerSpec:

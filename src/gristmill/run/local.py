@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from gristmill.run.messages import (
 )
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess, start_worker
-from gristmill.run.progress import Progress
+from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
 from gristmill.store import RunFolder
@@ -101,6 +102,8 @@ class LocalBackend:
     def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
         """Outcomes of tasks, as they come; tasks are started in order."""
         queue = _Queue(tasks)
+        progress.memory_budget_bytes = self._budget.memory_bytes
+        progress.workers = self._states
         if tasks and not self._workers:
             self._start()
         try:
@@ -133,6 +136,7 @@ class LocalBackend:
         for worker in self._workers:
             if worker.task is None and queue.waiting:
                 worker.task = queue.waiting.popleft()
+                worker.since = worker.seen = time.time()
                 queue.attempts[worker.task.unit] += 1
                 worker.send(worker.task)
         progress.num_workers = len(self._workers)
@@ -141,6 +145,7 @@ class LocalBackend:
         self, worker: _Worker, message: FromWorker | None, queue: _Queue, progress: Progress
     ) -> Iterator[Outcome]:
         task = worker.task
+        worker.seen = time.time()
         if isinstance(message, Worked) and task is not None:
             progress.worked(task.unit, message.block)
         elif isinstance(message, Written) and task is not None:
@@ -169,7 +174,7 @@ class LocalBackend:
             if task is not at_fault:
                 queue.put_back(task)
                 continue
-            progress.note("retry", unit=task.unit, why=why)
+            progress.note("retry", unit=task.unit, why=why, worker=str(worker.process.pid))
             if not queue.retry(task, self._smaller(task) if is_memory else None):
                 yield Outcome(task, None, why)
 
@@ -178,16 +183,30 @@ class LocalBackend:
 
     def _watch_memory(self, progress: Progress) -> None:
         """End the largest worker at work where the budget is about to be exceeded."""
-        sizes = {worker: resident_bytes(worker.process.pid) for worker in self._workers}
-        total = max(resident_bytes() - self._foreign_bytes, 0) + sum(sizes.values())
+        for worker in self._workers:
+            worker.resident_bytes = resident_bytes(worker.process.pid)
+        own = max(resident_bytes() - self._foreign_bytes, 0)
+        total = own + sum(worker.resident_bytes for worker in self._workers)
         progress.saw_memory(total)
         busy = self._busy()
         if any(worker.is_too_large for worker in busy):
             return  # it is going, and takes its memory with it
         if total > self._budget.memory_bytes * FULL and busy:
-            largest = max(busy, key=lambda worker: sizes[worker])
+            largest = max(busy, key=lambda worker: worker.resident_bytes)
             largest.is_too_large = True
             largest.process.kill()
+
+    def _states(self) -> list[WorkerState]:
+        return [
+            WorkerState(
+                name=str(worker.process.pid),
+                unit=worker.task.unit if worker.task else None,
+                since=round(worker.since, 3),
+                seen=round(worker.seen, 3),
+                memory_bytes=worker.resident_bytes,
+            )
+            for worker in self._workers
+        ]
 
     def _ready(self, timeout: float | None) -> list[_Worker]:
         return [key.data for key, _ in self._selector.select(timeout)]
@@ -240,6 +259,8 @@ class _Worker:
         self.process = process
         self.task: Task | None = None
         self.committing: dict[int, Task] = {}
+        self.since = self.seen = time.time()
+        self.resident_bytes = 0
         self.is_too_large = False
         self._decoder = msgspec.json.Decoder(FromWorker)
         self._rest = b""

@@ -14,12 +14,16 @@ from typing import IO
 from gristmill.config import Backend, RunConfig, RunJob, TokenizeConfig, TrainConfig
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
-from gristmill.run.resources import available_memory, num_cores
+from gristmill.run.resources import available_memory, memory_limit, num_cores
 
 LOG_LINES = 5
 WORKER_BYTES = 110 << 20
 """Held by a worker that has loaded a small tokenizer: what is reckoned with until it is known."""
 STREAMING_BYTES = 500 * 10**6
+CONTAINER_SHARE = 94
+"""Per cent of a container's memory that a run may be told to take: the rest is the system's."""
+SMALL_SHARE = 80
+"""Per cent of what is available that a run takes where half of it is little."""
 SMALL_BYTES = 512 << 20
 """Of input: half a second of start-up is a tenth of the time then."""
 MAX_FILES_SEEN = 10_000
@@ -85,8 +89,11 @@ class WorkerProcess:
 def memory_of(run: RunConfig) -> int:
     """Bytes that all processes of a run together may hold."""
     if run.memory is not None:
-        return byte_size(run.memory, name="run.memory")
-    half = available_memory() // 2
+        asked = byte_size(run.memory, name="run.memory")
+        limit = memory_limit()  # a container that is exceeded is killed
+        return asked if limit is None else min(asked, limit * CONTAINER_SHARE // 100)
+    available = available_memory()
+    half = max(available // 2, min(available * SMALL_SHARE // 100, STREAMING_BYTES))
     return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
 
 

@@ -14,12 +14,33 @@ from gristmill.ledger import add_up
 from gristmill.limits import Block
 from gristmill.plan import UnitPlan
 from gristmill.records import Ledger, UnitRecord
+from gristmill.run.bottleneck import find_bottleneck
 from gristmill.run.folder import open_own
 
 EVENT_EVERY_S = 1.0
 SHOW_EVERY_S = 0.2
+WORKERS_A_SECOND = 32
+"""Whose state an event a second holds; that of more workers is noted less often."""
 
 OnProgress = Callable[["Snapshot"], None]
+
+
+class WorkerState(msgspec.Struct, frozen=True, array_like=True):
+    """A worker at a moment: an array in `events.jsonl`, where there are many."""
+
+    name: str
+    """Its process id, or the thread's number."""
+    unit: int | None
+    """Absent: it has nothing to do."""
+    since: float
+    """When it took up the unit, in seconds since 1970."""
+    seen: float
+    """When it was last heard of."""
+    bytes_done: int = 0
+    """Of the unit."""
+    unit_bytes: int = 0
+    memory_bytes: int = 0
+    """Of a process of its own."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,10 +69,17 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int
     num_workers: int
     stage_s: dict[str, float]
+    """Of committed units."""
     fetched_bytes: int = 0
     """Of a dataset, in the cache."""
     fetch_bytes: int = 0
     """Of a dataset, to be in the cache when all is done; 0 where nothing is fetched."""
+    memory_budget_bytes: int = 0
+    """What all processes together may hold."""
+    bottleneck: str = ""
+    """The stage that takes most of the time, in words."""
+    advice: str = ""
+    """What would help."""
 
 
 class Progress:
@@ -75,10 +103,14 @@ class Progress:
         self._units_before = self._units_done()
         self._failed: set[int] = set()
         self._stage_s: Counter[str] = Counter()
-        self.memory_bytes = self.peak_memory_bytes = self.num_workers = 0
         self.fetching: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.check: Callable[[], None] = lambda: None
         """Raises where the run may not go on; asked with every event."""
+        self._new_units: list[int] = []
+        self._last_workers = 0.0
+        self.memory_bytes = self.peak_memory_bytes = self.num_workers = self.memory_budget_bytes = 0
+        self.workers: Callable[[], list[WorkerState]] = list
+        """Set by the backend: what each worker is at now."""
 
     def worked(self, unit: int, block: Block) -> None:
         """A worker has done some more of a unit."""
@@ -101,6 +133,7 @@ class Progress:
         if record.unit in self._records:
             return  # a unit done again under a limit is counted at the end
         self._records[record.unit] = record
+        self._new_units.append(record.unit)
         self._totals.add(record.ledger)
         self._bytes_done += self._unit_bytes(record.unit)
         self._stage_s.update(record.stage_s)
@@ -120,6 +153,7 @@ class Progress:
         tokens = self._totals.tokens + sum(part.num_tokens for part in parts)
         bytes_done = self._bytes_done + bytes_under_way
         fetched_bytes, fetch_bytes = self.fetching()
+        found = find_bottleneck(self._stage_s)
         return Snapshot(
             event=event,
             time=round(time.time(), 3),
@@ -142,6 +176,9 @@ class Progress:
             stage_s={stage: round(seconds, 3) for stage, seconds in sorted(self._stage_s.items())},
             fetched_bytes=fetched_bytes,
             fetch_bytes=fetch_bytes,
+            memory_budget_bytes=self.memory_budget_bytes,
+            bottleneck=found.name if found else "",
+            advice=found.advice if found else "",
         )
 
     def note(self, event: str = "progress", **facts: object) -> Snapshot:
@@ -149,7 +186,10 @@ class Progress:
         self.check()
         self._last_event = time.monotonic()
         snapshot = self.snapshot(event)
-        line = msgspec.to_builtins(snapshot) | facts
+        line = msgspec.to_builtins(snapshot) | {"new_units": self._new_units} | facts
+        if (states := self._worker_states()) is not None:
+            line["workers"] = msgspec.to_builtins(states)
+        self._new_units = []
         with reported(self._path):
             self._events.write(msgspec.json.encode(line) + b"\n")
         return snapshot
@@ -162,6 +202,21 @@ class Progress:
         if self._on_progress is not None and now - self._last_shown >= SHOW_EVERY_S:
             self._last_shown = now
             self._on_progress(self.snapshot())
+
+    def _worker_states(self) -> list[WorkerState] | None:
+        """What each worker is at, unless that was noted a short while ago and there are many."""
+        now = time.monotonic()
+        if now - self._last_workers < self.num_workers / WORKERS_A_SECOND:
+            return None
+        self._last_workers = now
+        return [self._with_unit(state) for state in self.workers()]
+
+    def _with_unit(self, state: WorkerState) -> WorkerState:
+        if state.unit is None:
+            return state
+        done, size = self._under_way.get(state.unit), self._unit_bytes(state.unit)
+        bytes_done = min(done.num_bytes, size) if done else 0
+        return msgspec.structs.replace(state, bytes_done=bytes_done, unit_bytes=size)
 
     def close(self) -> None:
         """No more events."""

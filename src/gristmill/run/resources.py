@@ -29,6 +29,11 @@ def available_memory() -> int:
     return available
 
 
+def memory_limit() -> int | None:
+    """Bytes that the container may hold in all; None where nothing but the machine limits it."""
+    return min((limit for limit, _ in _cgroup_memory()), default=None)
+
+
 def resident_bytes(pid: int | None = None) -> int:
     """Memory a process holds now, or 0 where it is gone or the system does not say."""
     try:
@@ -66,12 +71,10 @@ def _cpu_quota() -> int | None:
         if text and not text.startswith("max"):
             quota, period = map(int, text.split())
             return max(1, -(-quota // period))
-    quota_v1, period_v1 = (
-        _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")),
-        _read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
-    )
-    if quota_v1 and period_v1 and int(quota_v1) > 0:
-        return max(1, -(-int(quota_v1) // int(period_v1)))
+    for folder in _cgroup_folders("cpu"):
+        quota_v1, period_v1 = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+        if quota_v1 and period_v1 and int(quota_v1) > 0:
+            return max(1, -(-int(quota_v1) // int(period_v1)))
     return None
 
 
@@ -82,18 +85,20 @@ def _cgroup_memory() -> list[tuple[int, int]]:
         limit, used = _read(folder / "memory.max"), _read(folder / "memory.current")
         if limit and used and limit != "max":
             found.append((int(limit), int(used) - _cached(folder / "memory.stat", "inactive_file")))
-    v1 = Path("/sys/fs/cgroup/memory")
-    limit, used = _read(v1 / "memory.limit_in_bytes"), _read(v1 / "memory.usage_in_bytes")
-    if limit and used and int(limit) < 1 << 60:
-        found.append((int(limit), int(used) - _cached(v1 / "memory.stat", "total_inactive_file")))
+    for folder in _cgroup_folders("memory"):
+        limit, used = _read(folder / "memory.limit_in_bytes"), _read(folder / "memory.usage_in_bytes")
+        if limit and used and int(limit) < 1 << 60:
+            found.append((int(limit), int(used) - _cached(folder / "memory.stat", "total_inactive_file")))
     return found
 
 
-def _cgroup_folders() -> list[Path]:
-    """Folders of the unified cgroup tree, from this process's own up to the root."""
-    root = Path("/sys/fs/cgroup")
+def _cgroup_folders(controller: str = "") -> list[Path]:
+    """Folders of the unified cgroup tree, or of one controller's in version 1, from this process's own up to
+    the root."""
+    root = Path("/sys/fs/cgroup") / controller
     text = _read(Path("/proc/self/cgroup")) or ""
-    name = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
+    named = (line.split(":", 2)[1:] for line in text.splitlines() if line.count(":") >= 2)
+    name = next((path for names, path in named if controller in names.split(",")), "/")
     own = root / name.strip("/")
     return [own, *(parent for parent in own.parents if parent == root or root in parent.parents)]
 

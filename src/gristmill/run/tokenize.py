@@ -30,6 +30,7 @@ from gristmill.run.folder import (
 )
 from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
+from gristmill.run.machine import describe_machine
 from gristmill.run.process import WorkerProcess, check_reachable, choose_backend, is_small
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume, settled_commit
@@ -185,7 +186,14 @@ def _run(
     if isinstance(store, RemoteFolder):
         progress.check = store.check_lease
     with closing(progress), events_kept(store):
-        progress.note("start", units_pending=len(pending))
+        progress.note(
+            "start",
+            units_pending=len(pending),
+            backend=backend.budget.backend,
+            block_bytes=backend.budget.blocks.block_bytes,
+            machine=describe_machine(),
+            cwd=os.getcwd(),
+        )
         work = Work(plan, plan.config.run, backend, progress, records)
         with fetching_ahead(plan, plan.config.run, pending, progress):
             work.do_units(pending)

@@ -9,30 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.scripts import SCRIPTS, script_at
 from gristmill.training.inventory import Inventory, Pieces
 
 FRACTIONS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 LOOKED_AT_BYTES = 8
-# Where each stretch of code points begins, and its script. Scripts of few pieces are "other".
-RANGES: tuple[tuple[int, str], ...] = (
-    *((0x0, "symbols"), (0x30, "digits"), (0x3A, "symbols"), (0x41, "Latin"), (0x5B, "symbols")),
-    *((0x61, "Latin"), (0x7B, "symbols"), (0xC0, "Latin"), (0xD7, "symbols"), (0xD8, "Latin")),
-    *((0xF7, "symbols"), (0xF8, "Latin"), (0x2B0, "symbols"), (0x370, "Greek"), (0x400, "Cyrillic")),
-    *((0x530, "Armenian"), (0x590, "Hebrew"), (0x600, "Arabic"), (0x700, "other"), (0x750, "Arabic")),
-    *((0x780, "other"), (0x8A0, "Arabic"), (0x900, "Devanagari"), (0x980, "Bengali"), (0xA00, "Indic")),
-    *((0xE00, "Thai"), (0xE80, "other"), (0x10A0, "Georgian"), (0x1100, "Hangul"), (0x1200, "Ethiopic")),
-    *((0x13A0, "other"), (0x1E00, "Latin"), (0x1F00, "Greek"), (0x2000, "symbols"), (0x2C00, "other")),
-    *((0x2E80, "Han"), (0x3000, "symbols"), (0x3040, "Kana"), (0x3100, "other"), (0x3130, "Hangul")),
-    *((0x3190, "other"), (0x31F0, "Kana"), (0x3200, "symbols"), (0x3400, "Han"), (0x4DC0, "symbols")),
-    *((0x4E00, "Han"), (0xA000, "other"), (0xAC00, "Hangul"), (0xD800, "other"), (0xF900, "Han")),
-    *((0xFB00, "Latin"), (0xFB13, "Armenian"), (0xFB1D, "Hebrew"), (0xFB50, "Arabic"), (0xFE00, "symbols")),
-    *((0xFE70, "Arabic"), (0xFEFF, "symbols"), (0xFF21, "Latin"), (0xFF5B, "symbols"), (0xFF66, "Kana")),
-    *((0xFFA0, "Hangul"), (0xFFE0, "symbols"), (0x10000, "other"), (0x1F000, "symbols"), (0x20000, "Han")),
-    (0x40000, "other"),
-)
-SCRIPTS = tuple(sorted({script for _, script in RANGES}))
-_STARTS = np.array([start for start, _ in RANGES], np.int64)
-_SCRIPT_OF_RANGE = np.array([SCRIPTS.index(script) for _, script in RANGES], np.int64)
 
 
 class Growth(NamedTuple):
@@ -105,7 +86,7 @@ def scripts_of(pieces: Pieces) -> NDArray[np.int64]:
     A letter is looked for behind the ASCII that a piece begins with, its first few bytes."""
     text = np.concatenate([pieces.text, np.zeros(3, np.uint8)]).astype(np.int64)
     at, ends = pieces.offsets[:-1].copy(), pieces.offsets[1:]
-    first = _script_at(text, at)
+    first = script_at(text, at)
     symbols, digits = SCRIPTS.index("symbols"), SCRIPTS.index("digits")
     found = first.copy()
     for _ in range(LOOKED_AT_BYTES):
@@ -113,16 +94,6 @@ def scripts_of(pieces: Pieces) -> NDArray[np.int64]:
         if not moving.any():
             break
         at[moving] += 1
-        found[moving] = _script_at(text, at[moving])
+        found[moving] = script_at(text, at[moving])
     is_letter = (found != symbols) & (found != digits)
     return np.where(is_letter, found, first)
-
-
-def _script_at(text: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:
-    lead, b1, b2, b3 = (text[at + i] & (0xFF if i == 0 else 0x3F) for i in range(4))
-    points = np.select(
-        [lead < 0x80, lead < 0xE0, lead < 0xF0],
-        [lead, (lead & 0x1F) << 6 | b1, (lead & 0x0F) << 12 | b1 << 6 | b2],
-        (lead & 0x07) << 18 | b1 << 12 | b2 << 6 | b3,
-    )
-    return _SCRIPT_OF_RANGE[np.searchsorted(_STARTS, points, side="right") - 1]

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.engines import Engine
-from gristmill.training.figures import SCRIPTS, scripts_of
+from gristmill.scripts import SCRIPTS
+from gristmill.training.figures import scripts_of
 from gristmill.training.inventory import Pieces
 from gristmill.training.merging import Merges
 from gristmill.training.start import spelling

@@ -96,6 +96,10 @@ class Learning:
         pairs = [(everything[left], everything[right]) for left, right, _ in rules.tolist()]
         return Merges(symbols, everything, rules, self._learner.counts(), pairs)
 
+    def counts(self) -> NDArray[np.int64]:
+        """How often the pair of each merge learned so far occurred when it was merged."""
+        return self._learner.counts()
+
     def rules(self) -> NDArray[np.uint32]:
         """All merges so far, known ones first."""
         return np.concatenate([self._start.known, self._learner.rules()])

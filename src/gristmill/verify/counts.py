@@ -10,7 +10,8 @@ import numpy as np
 from gristmill.errors import LedgerError
 from gristmill.finished import FinishedRun, num_items
 from gristmill.ledger import add_up, check_balance
-from gristmill.records import Ledger, UnitRecord
+from gristmill.measure import RowCosts, bucketed, row_costs, trimmed
+from gristmill.records import Ledger, Measured, UnitRecord
 from gristmill.run.settle import differences
 from gristmill.verify.findings import Findings
 
@@ -74,6 +75,26 @@ def _check_unit(run: FinishedRun, record: UnitRecord) -> Iterator[str]:
     if length and cells != ledger.tokens_written + ledger.tokens_repeated + ledger.padding:
         yield f"{ledger.rows} rows of {length} are not its tokens and padding together"
     yield from _check_slices(run, record)
+    if record.measured != Measured():  # an earlier version measured nothing
+        yield from _check_measured(run, record)
+
+
+def _check_measured(run: FinishedRun, record: UnitRecord) -> Iterator[str]:
+    """What the record says of the lengths of documents, as the table of documents and the ledger have it."""
+    documents, measured, ledger = run.documents(record.unit), record.measured, record.ledger
+    num_tokens = documents["num_tokens"].astype(np.int64)
+    length = run.plan.config.pack.sequence_length
+    costs = RowCosts(measured.full_rows, measured.documents_over, measured.tokens_over)
+    said = {
+        "tokens by length": measured.document_tokens == trimmed(bucketed(num_tokens)),
+        "bytes by length": sum(measured.document_bytes) == ledger.documents_encoded,
+        "bytes by slice": sum(measured.slice_bytes) == ledger.bytes_encoded,
+        "tokens by slice": sum(measured.slice_tokens) == ledger.tokens_encoded,
+        "rows": costs == row_costs(num_tokens, length),
+    }
+    for what, is_so in said.items():
+        if not is_so:
+            yield f"it has measured other {what} than its documents have"
 
 
 def _check_slices(run: FinishedRun, record: UnitRecord) -> Iterator[str]:

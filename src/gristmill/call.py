@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from gristmill.config import TokenizeConfig, TrainConfig
 from gristmill.job import as_job, as_training
+from gristmill.report.html import write_report
 from gristmill.run import tokenize as run
 from gristmill.run import train as training
 from gristmill.run.learn import OnLearning
@@ -28,7 +30,9 @@ def tokenize(
     call again takes up a run that was cut short, and answers at once where it was finished; `force` starts
     over. `on_progress` is called with a snapshot a few times a second. Units that could not be done are in
     `failed` of what is returned; then there is no manifest."""
-    return run.tokenize(as_job(config), force=force, on_progress=on_progress)
+    result = run.tokenize(as_job(config), force=force, on_progress=on_progress)
+    write_report(Path(result.folder), is_new=result.last is not None)
+    return result
 
 
 def train(
@@ -44,4 +48,7 @@ def train(
     again takes up a count or a learning that was cut short; `force` counts anew. `on_progress` is called with
     a snapshot a few times a second while pieces are counted, `on_learning` with the tokens there are and the
     tokens wanted."""
-    return training.train(as_training(config), force=force, on_progress=on_progress, on_learning=on_learning)
+    job = as_training(config)
+    result = training.train(job, force=force, on_progress=on_progress, on_learning=on_learning)
+    write_report(Path(result.folder), is_new=True)
+    return result

@@ -1,0 +1,147 @@
+"""The page under load: a made run of many units and hours of events; and what the page costs a real run.
+
+python benchmarks/dash.py scale                       first paint, answers and memory of the server
+python benchmarks/dash.py cost CORPUS -t TOKENIZER    rates of runs with and without the page, alternated
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from large_run import make_run
+
+RESULTS = Path(__file__).parent / "results" / "dash.json"
+SEEN = "() => document.querySelector('[data-figure=\"state\"]')?.textContent"
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+FLAGS = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
+
+
+def main() -> None:
+    as_it_stands = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=as_it_stands)
+    parser.add_argument("what", choices=("scale", "cost"))
+    parser.add_argument("corpus", nargs="?")
+    parser.add_argument("-t", "--tokenizer")
+    parser.add_argument("--eos-id", default="50256")
+    parser.add_argument("--units", type=int, default=100_000)
+    parser.add_argument("--hours", type=float, default=10)
+    parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gristmill-dash-") as place:
+        found = scale(arguments, Path(place)) if arguments.what == "scale" else cost(arguments, Path(place))
+    print(json.dumps(found, indent=1))
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps(before | {arguments.what: found}, indent=1) + "\n")
+
+
+def scale(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Open a finished made run, and one still at work."""
+    names = ("units", "hours", "workers")
+    found: dict[str, float] = {name: getattr(arguments, name) for name in names}
+    for name, is_finished in (("finished", True), ("live", False)):
+        make_run(
+            folder / name,
+            num_units=arguments.units,
+            hours=arguments.hours,
+            num_workers=arguments.workers,
+            is_finished=is_finished,
+        )
+        found |= {f"{name} {key}": value for key, value in open_run(folder / name).items()}
+        shutil.rmtree(folder / name)
+    return found
+
+
+def open_run(folder: Path) -> dict[str, float]:
+    """What a user who opens the page waits for, and what the server takes."""
+    command = [sys.executable, "-m", "gristmill", "dash", str(folder), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[0]
+    try:
+        with sync_playwright() as playwright:
+            flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+            page = browser.new_page()
+            start = time.perf_counter()
+            page.goto(address)
+            page.wait_for_function(SEEN)
+            figures_s = time.perf_counter() - start
+            paint = page.evaluate(PAINT) / 1000
+            answers = []
+            while True:
+                asked = time.perf_counter()
+                with urllib.request.urlopen(f"{address}api/runs/0") as answer:
+                    overview = json.load(answer)
+                answers.append(time.perf_counter() - asked)
+                if overview["is_complete"]:
+                    break
+            complete_s = time.perf_counter() - start
+            page.reload()
+            start = time.perf_counter()
+            page.wait_for_function(SEEN)
+            again_s = time.perf_counter() - start
+            browser.close()
+        status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        peak = next(line for line in status if "VmHWM" in line)
+    finally:
+        process.terminate()
+        process.wait()
+    return {
+        "first_paint_s": round(paint, 3),
+        "figures_s": round(figures_s, 3),
+        "all_units_s": round(complete_s, 3),
+        "slowest_answer_s": round(max(answers), 3),
+        "page_again_s": round(again_s, 3),
+        "peak_memory_mb": round(int(peak.split()[1]) * 1024 / 1e6, 1),
+        "events_mb": round((folder / "events.jsonl").stat().st_size / 1e6, 1),
+    }
+
+
+def cost(arguments: argparse.Namespace, place: Path) -> dict[str, object]:
+    """Seconds of runs without the page, and with it and a browser's connection to it, by turns."""
+    seconds: dict[str, list[float]] = {"without": [], "with": []}
+    for number in range(arguments.rounds * 2):
+        side = ("without", "with")[(number + number // 2) % 2]
+        seconds[side].append(round(one_run(arguments, place / "run", with_page=side == "with"), 3))
+    medians = {side: statistics.median(times) for side, times in seconds.items()}
+    return {"seconds": seconds, "ratio": round(medians["with"] / medians["without"], 4)}
+
+
+def one_run(arguments: argparse.Namespace, output: Path, *, with_page: bool) -> float:
+    shutil.rmtree(output, ignore_errors=True)
+    command = [sys.executable, "-m", "gristmill", "tokenize", arguments.corpus, "-t", arguments.tokenizer]
+    command += ["-o", str(output), "--eos-id", arguments.eos_id, "--quiet"]
+    command += ["--dash-port", "0"] if with_page else []
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    if with_page:
+        address = process.stderr.readline().split()[-1]
+        threading.Thread(target=listen, args=(address,), daemon=True).start()
+    process.wait()
+    last = json.loads((output / "events.jsonl").read_bytes().splitlines()[-1])
+    return float(last["elapsed_s"])
+
+
+def listen(address: str) -> None:
+    """Take every event, as an open page does."""
+    with urllib.request.urlopen(f"{address}api/events") as stream:
+        for _ in stream:
+            pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,465 @@
+"""The cuda engine on a machine with a GPU: exactness first, then speed; raw results as JSON.
+
+    python benchmarks/gpu.py --tokenizers DIR --texts DIR [--gb 2] [--only gpt2]
+        [--stages exact resident pinned rivals]
+
+A text is NAME.json or NAME.json.xz, a list of documents; `mix` is all of them. Each is cut into two parts
+by document: the tables learn from one, all figures are of the other. To get gigabytes, its documents are
+drawn in shuffled rounds. exact: base texts, fuzz and hostile texts against the native engine, ids and
+offsets. resident: text and ids stay on the GPU; every id is compared before and after timing. pinned:
+from pinned host memory to pinned host memory. rivals: gigatoken and the native engine on all cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import statistics
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import cupy
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+import adversarial_texts as adversarial
+from gristmill.batch import flatten_texts
+from gristmill.engines.cuda.batch import NUM_LONG, NUM_LONGER, Batch, scratch_bytes
+from gristmill.engines.cuda.cupy_device import CupyDevice
+from gristmill.engines.cuda.engine import CudaEngine, Stretch, flagged_documents
+from gristmill.engines.cuda.tables import WORD_BITS, build_tables
+from gristmill.engines.native import compile_model, compile_native
+from gristmill.load import LoadOptions, load_source
+from sources import tokenizer_sources
+
+RESULTS = Path(__file__).parent / "results" / "gpu"
+STAGES = ("exact", "resident", "pinned", "rivals")
+NUM_CORES = os.cpu_count() or 1
+
+
+class Side:
+    """A tokenizer with both engines."""
+
+    def __init__(self, source, defines, word_bits):
+        started = time.perf_counter()
+        loaded = load_source(source, LoadOptions())
+        self.source = source
+        self.native = compile_native(loaded.spec)
+        self.tables = build_tables(loaded.spec, compile_model(loaded.spec), word_bits=word_bits)
+        self.device = CupyDevice(self.tables, defines=defines)
+        self.engine = CudaEngine(loaded.spec, self.native, self.tables, self.device)
+        self.spec = loaded.spec
+        self.open_s = time.perf_counter() - started
+
+    def reference(self, buffer, offsets):
+        return self.native.encode_batch(buffer, offsets, special_tokens="text", num_threads=NUM_CORES)
+
+    def new_batch(self, num_bytes):
+        scratch = {"scratch": self.device.allocate(scratch_bytes(self.tables, num_bytes))}
+        return Batch(self.device, self.tables, self.engine._known | scratch, num_bytes=num_bytes)
+
+    @property
+    def added(self):
+        return self.engine._added["text"].work
+
+
+def read_sets(folder):
+    sets = {}
+    for path in sorted(folder.glob("*.json*")):
+        raw = path.read_bytes()
+        docs = json.loads(lzma.decompress(raw) if path.suffix == ".xz" else raw)
+        docs = [doc.encode() for doc in docs if doc]
+        sets[path.name.split(".")[0]] = (docs[: len(docs) * 2 // 5], docs[len(docs) * 2 // 5 :])
+    sets["mix"] = tuple([doc for parts in sets.values() for doc in parts[i]] for i in (0, 1))
+    return sets
+
+
+def hostile_sets(num_fuzz):
+    """Runs of every class, tiny documents, borders at every offset of a tile, long pieces of all kinds."""
+    chance = np.random.default_rng(5)
+
+    def letters(alphabet, count):
+        return "".join(np.array(list(alphabet))[chance.integers(0, len(alphabet), count)])
+
+    low, every = "abcdefghijklmnopqrstuvwxyz", "".join(map(chr, range(33, 127)))
+    runs = [
+        "a",
+        "A",
+        "1",
+        " ",
+        "\n",
+        "\r",
+        "\t",
+        "'",
+        ".",
+        "/",
+        "é",
+        "水",
+        "の",
+        "한",
+        "\u0301",
+        "🙂",
+        "١",
+        "\u00a0",
+        "s",
+        "ab",
+    ]
+    word = "Borders 12 at every's offset\n\n  of a tile, поле 水車 "
+    text = (word * 40000).encode()
+    whole = [text[i * 993 : (i + 1) * 993].decode("utf-8", "ignore") for i in range(1984)]
+    return {
+        "fuzz": adversarial.random_texts(num_fuzz, seed=7, parts=("<|endoftext|>", "<|im_start|>")),
+        "runs to 100 KB": [
+            run * (n // len(run.encode())) + "x"
+            for run in runs
+            for n in (31, 32, 33, 64, 992, 993, 5000, 65535, 65537, 100000)
+        ],
+        "runs of 1 MB": [run * (1_000_000 // len(run.encode())) for run in runs],
+        "runs of 10 MB": [run * (10_000_000 // len(run.encode())) for run in runs],
+        "one-character documents": list(letters(every + " \n", 500_000)),
+        "empty documents": ["", "a", "", "", " b", ""] * 50_000,
+        "borders at every offset": whole,
+        "random ASCII": [letters(every, 8192) for _ in range(1000)],
+        "random words": [" ".join(letters(low, n) for n in chance.integers(3, 12, 1000)) for _ in range(500)],
+        "random letters, runs of 1000": [letters(low, 1000) for _ in range(8000)],
+        "random letters, runs of 4000": [letters(low, 4000) for _ in range(2000)],
+        "random letters, runs of 60000": [letters(low, 60_000) for _ in range(200)],
+        "random digits, runs of 500": [
+            " ".join(letters("0123456789", 500) for _ in range(8)) for _ in range(1000)
+        ],
+        "spaces and newlines": [letters("  \n\t", 4000) for _ in range(2000)],
+        "random code points": [
+            "".join(map(chr, chance.choice([*range(33, 0xD800), *range(0xE000, 0x20000)], 2000)))
+            for _ in range(1000)
+        ],
+    }
+
+
+def expand(docs, total, seed):
+    """Documents in shuffled rounds up to so many bytes, with the order they come in."""
+    chance = np.random.default_rng(seed)
+    sizes = np.array([len(doc) for doc in docs])
+    order = [chance.permutation(len(docs)) for _ in range(int(total // sizes.sum()) + 1)]
+    order = np.concatenate(order)
+    order = order[: int(np.searchsorted(np.cumsum(sizes[order]), total))]
+    buffer = np.frombuffer(b"".join([docs[i] for i in order]), np.uint8)
+    return buffer, np.concatenate([[0], np.cumsum(sizes[order])]), order
+
+
+def gather(ids, ends, order):
+    return np.concatenate([ids[ends[i] : ends[i + 1]] for i in order]), np.diff(ends)[order]
+
+
+def same(side, docs):
+    """Both engines on the documents: (equal, share on the CPU, seconds of the cuda engine)."""
+    buffer, offsets = flatten_texts(docs)
+    engine = side.engine
+    engine.num_documents = engine.num_fallbacks = 0
+    started = time.perf_counter()
+    ids, ends = engine.encode_batch(buffer, offsets, special_tokens="text", num_threads=NUM_CORES)
+    took = time.perf_counter() - started
+    their_ids, their_ends = side.reference(buffer, offsets)
+    return (
+        bool(np.array_equal(ids, their_ids) and np.array_equal(ends, their_ends)),
+        engine.fallback_rate,
+        took,
+    )
+
+
+def exact(side, sets, hostile):
+    texts = {f"{name}, test part": docs for name, (_, docs) in sets.items() if name != "mix"}
+    rows = []
+    for name, docs in {**texts, **hostile}.items():
+        first = same(side, docs)
+        again = same(side, docs)
+        size = sum(len(doc) if isinstance(doc, bytes) else len(doc.encode()) for doc in docs)
+        rows.append(
+            {
+                "set": name,
+                "documents": len(docs),
+                "bytes": size,
+                "is_equal": first[0] and again[0],
+                "fallback_rate": first[1],
+                "gb_per_s_on_gpu": size / on_gpu_ms(side, docs) / 1e6,
+                "gb_per_s_once": size / first[2] / 1e9,
+                "gb_per_s_again": size / again[2] / 1e9,
+            }
+        )
+        print("  exact", rows[-1], flush=True)
+    return rows
+
+
+def on_gpu_ms(side, docs):
+    """Milliseconds of the kernels alone, the best of three."""
+    buffer, offsets = flatten_texts([doc for doc in docs if doc])
+    room = Resident(side, max(len(buffer) + 4096, 8 * len(offsets)))
+    room.load(buffer, offsets)
+    return min(room.timed(is_learning=True)[1] for _ in range(3))
+
+
+def kept_documents(side, docs):
+    """Those that the GPU does by itself."""
+    buffer, offsets = flatten_texts(docs)
+    batch = side.new_batch(len(buffer) + 4096)
+    batch.submit(buffer, offsets[:-1].astype(np.uint32), side.added, is_learning=False)
+    ids = side.device.pinned(4 * len(buffer) + 64)
+    starts = side.device.pinned(4 * len(docs) + 64)
+    result = batch.fetch(ids, starts)
+    batch.complete()
+    bad = set(flagged_documents(offsets, Stretch(0, len(docs)), result.flagged).tolist())
+    return [doc for i, doc in enumerate(docs) if i not in bad], result.num_missed
+
+
+def learn(side, docs):
+    for _ in range(3):
+        buffer, offsets = flatten_texts(docs)
+        side.engine.encode_batch(buffer, offsets, special_tokens="text", num_threads=NUM_CORES)
+
+
+class Resident:
+    """A large batch on the GPU, with each kernel timed."""
+
+    def __init__(self, side, num_bytes):
+        self.side = side
+        self.batch = side.new_batch(num_bytes)
+
+    def load(self, buffer, offsets):
+        self.batch.submit(buffer, offsets[:-1].astype(np.uint32), self.side.added, is_learning=False)
+        self.side.device.reach(self.batch._computed)
+
+    def timed(self, *, is_learning):
+        batch, stream = self.batch, self.side.device._streams["compute"]
+        launches = batch.launches(is_learning=is_learning)
+        events = [cupy.cuda.Event() for _ in range(len(launches) + 2)]
+        events[0].record(stream)
+        batch._clear()
+        events[1].record(stream)
+        for i, (kernel, grid, block) in enumerate(launches):
+            self.side.device.run(kernel, grid, block, batch._work)
+            events[i + 2].record(stream)
+        events[-1].synchronize()
+        names = ["clear", *(kernel for kernel, _, _ in launches)]
+        between = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(events)]
+        self.side.device.read(batch._memory["counters"], batch._counters, "compute")
+        self.side.device.reach(self.side.device.mark("compute"))
+        return dict(zip(names, between, strict=True)), cupy.cuda.get_elapsed_time(events[0], events[-1])
+
+    def poison(self):
+        for name in ("out", "doc_ids", "stage", "arena"):
+            self.batch._memory[name].array.fill(0xEE)
+        cupy.cuda.Device().synchronize()
+
+    def is_equal(self, ids, starts):
+        count = int(self.batch._counters[3])
+        if count != len(ids):
+            return False
+        out = self.batch._memory["out"].array[: count * self.batch.id_type.itemsize].view(self.batch.id_type)
+        docs = self.batch._memory["doc_ids"].array[: 4 * len(starts)].view(np.uint32)
+        wanted = cupy.asarray(ids.astype(self.batch.id_type)), cupy.asarray(starts.astype(np.uint32))
+        return bool((out == wanted[0]).all()) and bool((docs == wanted[1]).all())
+
+
+def resident(side, sets, num_bytes, *, is_cold):
+    """Text in the GPU's memory to ids in the GPU's memory."""
+    room = Resident(side, num_bytes + 4096)
+    rows = []
+    for name, (_, docs) in sets.items():
+        docs, _ = kept_documents(side, docs)
+        buffer, offsets, order = expand(docs, num_bytes, 3)
+        flat, own = flatten_texts(docs)
+        ids, counts = gather(*side.reference(flat, own), order)
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        room.load(buffer, offsets)
+        room.poison()
+        room.timed(is_learning=False)
+        before = room.is_equal(ids, starts)
+        rounds = [room.timed(is_learning=not is_cold) for _ in range(7)]
+        after = room.is_equal(ids, starts)
+        total = statistics.median(total for _, total in rounds)
+        rows.append(
+            {
+                "set": name,
+                "is_cold": is_cold,
+                "bytes": len(buffer),
+                "documents": len(order),
+                "ids": len(ids),
+                "is_equal": before and after,
+                "gb_per_s": len(buffer) / total / 1e6,
+                "missed_per_1000_bytes": 1000 * int(room.batch._counters[0]) / len(buffer),
+                "long": int(room.batch._counters[NUM_LONG]),
+                "longer": int(room.batch._counters[NUM_LONGER]),
+                "ms": {k: round(statistics.median(r[k] for r, _ in rounds), 3) for k in rounds[0][0]},
+            }
+        )
+        print("  resident", rows[-1], flush=True)
+    return rows
+
+
+def pinned(side, sets, num_bytes, *, batch_bytes, num_slots):
+    """Pinned host memory to pinned host memory, in a ring of batches."""
+    device = side.device
+    slots = [side.new_batch(batch_bytes + (1 << 20)) for _ in range(num_slots)]
+    text = device.pinned(num_bytes + 4096)
+    out = device.pinned(4 * num_bytes // 2)
+    rows = []
+    for name, (_, docs) in sets.items():
+        docs, _ = kept_documents(side, docs)
+        buffer, offsets, order = expand(docs, num_bytes, 4)
+        text[: len(buffer)] = buffer
+        flat, own = flatten_texts(docs)
+        ids, _ = gather(*side.reference(flat, own), order)
+        cuts = [0]
+        while cuts[-1] < len(order):
+            last = int(np.searchsorted(offsets, offsets[cuts[-1]] + batch_bytes, side="right")) - 1
+            cuts.append(min(max(last, cuts[-1] + 1), len(order)))
+        starts = device.pinned(4 * len(order)).view(np.uint32)
+        for a, b in pairwise(cuts):
+            starts[a:b] = offsets[a:b] - offsets[a]
+        doc_ids = device.pinned(4 * len(order) + 64)
+        took = []
+        for _ in range(6):
+            began, at, done = time.perf_counter(), 0, 0
+            for i in range(len(cuts) - 1 + num_slots - 1):
+                if i < len(cuts) - 1:
+                    a, b = cuts[i], cuts[i + 1]
+                    slots[i % num_slots].submit(
+                        text[offsets[a] : offsets[b]], starts[a:b], side.added, is_learning=True
+                    )
+                j = i - (num_slots - 1)
+                if 0 <= j < len(cuts) - 1:
+                    into = out[at * slots[0].id_type.itemsize :]
+                    into = into[: len(into) // 4 * 4]
+                    result = slots[j % num_slots].fetch(into, doc_ids[4 * cuts[j] :])
+                    at += len(result.ids)
+                    done = j
+            slots[done % num_slots].complete()
+            took.append(time.perf_counter() - began)
+        found = out.view(slots[0].id_type)[:at]
+        is_equal = at == len(ids) and bool(np.array_equal(found, ids.astype(found.dtype)))
+        rows.append(
+            {
+                "set": name,
+                "bytes": len(buffer),
+                "batch_bytes": batch_bytes,
+                "slots": num_slots,
+                "is_equal": is_equal,
+                "gb_per_s": len(buffer) / statistics.median(took[1:]) / 1e9,
+                "gb_per_s_best": len(buffer) / min(took) / 1e9,
+                "out_bytes_per_byte": found.nbytes / len(buffer),
+            }
+        )
+        print("  pinned", rows[-1], flush=True)
+    return rows
+
+
+def rivals(side, sets, num_bytes):
+    """The CPU on all cores, from a list of documents as gigatoken takes it, and from one buffer."""
+    rows = []
+    for name, (_, docs) in sets.items():
+        buffer, offsets, order = expand(docs, num_bytes, 5)
+        row = {"set": name, "bytes": len(buffer), "cores": NUM_CORES}
+        row["native_gb_per_s"] = len(buffer) / best(lambda b=buffer, o=offsets: side.reference(b, o)) / 1e9
+        row["cuda_gb_per_s"] = (
+            len(buffer)
+            / best(
+                lambda b=buffer, o=offsets: side.engine.encode_batch(
+                    b, o, special_tokens="text", num_threads=NUM_CORES
+                )
+            )
+            / 1e9
+        )
+        try:
+            import gigatoken
+
+            path = Path(side.source)
+            theirs = (
+                gigatoken.Tokenizer.from_tiktoken(path)
+                if path.suffix == ".tiktoken"
+                else gigatoken.Tokenizer(str(path / "tokenizer.json" if path.is_dir() else path))
+            )
+            listed = [docs[i] for i in order]
+            row["gigatoken_gb_per_s"] = (
+                len(buffer) / best(lambda d=listed, t=theirs: t.encode_batch(d, parallel=True)) / 1e9
+            )
+        except Exception as error:
+            row["gigatoken"] = repr(error)[:200]
+        rows.append(row)
+        print("  rivals", row, flush=True)
+    return rows
+
+
+def best(call):
+    took = []
+    for _ in range(3):
+        started = time.perf_counter()
+        call()
+        took.append(time.perf_counter() - started)
+    return min(took)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tokenizers", type=Path, required=True)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--gb", type=float, default=2.0)
+    parser.add_argument("--fuzz", type=int, default=100_000)
+    parser.add_argument("--stages", nargs="*", choices=STAGES, default=STAGES)
+    parser.add_argument("--sets", nargs="*")
+    parser.add_argument("--cold", action="store_true", help="also time with tables of the vocabulary alone")
+    parser.add_argument("--define", nargs="*", default=[], help="for the kernels, such as MIN_BLOCKS=5")
+    parser.add_argument("--word-bits", type=int, default=WORD_BITS)
+    parser.add_argument("--batch-mb", type=int, default=96)
+    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    sets = read_sets(arguments.texts)
+    if arguments.sets:
+        sets = {name: sets[name] for name in arguments.sets}
+    num_bytes = int(arguments.gb * 1e9)
+    hostile = hostile_sets(arguments.fuzz) if "exact" in arguments.stages else {}
+    is_equal = True
+    for name, source in tokenizer_sources(arguments.tokenizers, only=arguments.only or ()).items():
+        side = Side(str(source), arguments.define, arguments.word_bits)
+        print(name, "opened in", round(side.open_s, 2), "s", side.tables.sizes, flush=True)
+        found = {"tokenizer": name, "gpu": gpu_name(), "cores": NUM_CORES, "open_s": side.open_s}
+        if arguments.cold and "resident" in arguments.stages:
+            found["cold"] = resident(side, sets, num_bytes, is_cold=True)
+        for known, _ in sets.values():
+            learn(side, known)
+        found["learned"] = side.engine._known["learned"].array.view(np.uint32)[:2].get().tolist()
+        print("  learned", found["learned"], flush=True)
+        if "resident" in arguments.stages:
+            found["resident"] = resident(side, sets, num_bytes, is_cold=False)
+        if "pinned" in arguments.stages:
+            found["pinned"] = pinned(
+                side, sets, num_bytes, batch_bytes=arguments.batch_mb << 20, num_slots=arguments.slots
+            )
+        if "rivals" in arguments.stages:
+            found["rivals"] = rivals(side, sets, min(num_bytes, 1_000_000_000))
+        if "exact" in arguments.stages:
+            found["exact"] = exact(side, sets, hostile)
+        rows = [row for stage in (*STAGES, "cold") for row in found.get(stage, []) if "is_equal" in row]
+        is_equal &= all(row["is_equal"] for row in rows)
+        path = arguments.results / f"{name}.json"
+        path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        cupy.get_default_memory_pool().free_all_blocks()
+        del side
+    print("ALL EQUAL" if is_equal else "NOT EQUAL", flush=True)
+    return 0 if is_equal else 1
+
+
+def gpu_name() -> str:
+    properties = cupy.cuda.runtime.getDeviceProperties(0)
+    return str(properties["name"].decode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

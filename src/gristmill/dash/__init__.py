@@ -1,0 +1,1 @@
+"""`gristmill dash`: a live page over run folders; it reads them and never touches the run."""

@@ -1,0 +1,124 @@
+"""A GPU through CuPy: the only module that imports it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gristmill.engines.cuda.device import LaneName, Memory
+from gristmill.engines.cuda.tables import Tables
+from gristmill.errors import MissingPackageError
+
+try:
+    import cupy
+except ImportError as error:
+    raise MissingPackageError(
+        f"engine 'cuda' needs an NVIDIA GPU and CuPy: pip install 'gristmill[gpu]' ({error})"
+    ) from error
+
+SOURCE = Path(__file__).parent
+FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "kernels.cu")
+TO_DEVICE, TO_HOST = 1, 2
+
+
+class CupyMemory:
+    """Bytes on the GPU."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.array = cupy.zeros(num_bytes, cupy.uint8)
+        self.address = int(self.array.data.ptr)
+
+
+class CupyDevice:
+    """The GPU with the most free memory; kernels are compiled by NVRTC at first use and kept in CuPy's
+    cache."""
+
+    def __init__(self, tables: Tables, *, defines: Iterable[str] = ()) -> None:
+        self._device = _emptiest()
+        self.activate()
+        self.num_processors = int(self._device.attributes["MultiProcessorCount"])
+        options = [f"-D{name.upper()}={size}" for name, size in tables.sizes._asdict().items()]
+        options += [f"-DNARROW={int(tables.is_narrow)}", "--std=c++17", *(f"-D{name}" for name in defines)]
+        self._module = cupy.RawModule(code=kernel_source(), options=tuple(options))
+        self._kernels: dict[str, Any] = {}
+        self._streams = {name: cupy.cuda.Stream(non_blocking=True) for name in ("in", "compute", "out")}
+
+    def activate(self) -> None:
+        self._device.use()
+
+    @property
+    def free_bytes(self) -> int:
+        return int(self._device.mem_info[0]) + int(cupy.get_default_memory_pool().free_bytes())
+
+    def allocate(self, num_bytes: int) -> CupyMemory:
+        memory = CupyMemory(num_bytes)
+        cupy.cuda.get_current_stream().synchronize()
+        return memory
+
+    def pinned(self, num_bytes: int) -> NDArray[np.uint8]:
+        owner = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
+        return np.frombuffer(owner, np.uint8, num_bytes)
+
+    def write(self, memory: Memory, at: int, values: NDArray[Any]) -> None:
+        self._copy(memory.address + at, values.ctypes.data, values.nbytes, TO_DEVICE, "in")
+
+    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out") -> None:
+        self._copy(into.ctypes.data, memory.address, into.nbytes, TO_HOST, lane)
+
+    def fill(self, memory: Memory, at: int, byte: int, num_bytes: int) -> None:
+        cupy.cuda.runtime.memsetAsync(memory.address + at, byte, num_bytes, self._streams["compute"].ptr)
+
+    def run(self, kernel: str, grid: int, block: int, work: NDArray[Any]) -> None:
+        function = self._kernels.get(kernel)
+        if function is None:
+            function = self._kernels[kernel] = self._module.get_function(kernel)
+        with self._streams["compute"]:
+            function((grid,), (block,), (work,))
+
+    def mark(self, lane: LaneName) -> Any:
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(self._streams[lane])
+        return event
+
+    def wait(self, lane: LaneName, mark: Any) -> None:
+        self._streams[lane].wait_event(mark)
+
+    def reach(self, mark: Any) -> None:
+        mark.synchronize()
+
+    def as_array(self, memory: Memory, dtype: Any, count: int) -> Any:
+        assert isinstance(memory, CupyMemory)
+        with self._streams["compute"]:
+            found = memory.array[: count * np.dtype(dtype).itemsize].view(dtype).copy()
+        self._streams["compute"].synchronize()
+        return found
+
+    def array(self, values: NDArray[Any]) -> Any:
+        return cupy.asarray(values)
+
+    def join(self, arrays: list[Any], dtype: Any) -> Any:
+        return cupy.concatenate(arrays) if arrays else cupy.empty(0, dtype)
+
+    def _copy(self, to: int, from_: int, num_bytes: int, kind: int, lane: LaneName) -> None:
+        if num_bytes:
+            cupy.cuda.runtime.memcpyAsync(to, from_, num_bytes, kind, self._streams[lane].ptr)
+
+
+def _emptiest() -> Any:
+    """The GPU with the most free memory: workers of a run that start together spread over all there are."""
+    try:
+        devices = [cupy.cuda.Device(i) for i in range(cupy.cuda.runtime.getDeviceCount())]
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise MissingPackageError(f"engine 'cuda' finds no NVIDIA GPU: {error}") from error
+    return max(devices, key=lambda device: device.mem_info[0])
+
+
+def kernel_source() -> str:
+    """All files as one: CuPy's cache does not see a change in a file that is included."""
+    texts = [(SOURCE / name).read_text(encoding="utf-8") for name in FILES]
+    return re.sub(r'^#(include ".*"|pragma once)$', "", "\n".join(texts), flags=re.M)

@@ -1,0 +1,55 @@
+"""What holds a run up: the stage that takes most of the time, and one sentence of advice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+MIN_SECONDS = 0.5
+"""Of stages in all: less says nothing."""
+STAGES: dict[str, tuple[str, str]] = {
+    "wait": (
+        "waiting for storage",
+        "Faster or nearer storage helps most; run.read_ahead=true reads the next block while one is encoded.",
+    ),
+    "read": ("reading", "Faster storage, plain or zstd files, and run.read_ahead=true help."),
+    "decompress": (
+        "decompressing",
+        "zstd decompresses several times faster than gzip, bz2 and xz; plain files not at all.",
+    ),
+    "parse": (
+        "parsing",
+        "Records with fewer fields beside the text, or Parquet with the text in a column, are read faster.",
+    ),
+    "encode": ("encoding", "This is the work itself: more cores (run.workers) make it faster."),
+    "count": ("counting", "This is the work itself: more cores (run.workers) make it faster."),
+    "pack": ("packing", "pack.mode concat is the fastest; a smaller pack.lookahead makes best_fit faster."),
+    "write": (
+        "writing",
+        "Fewer formats and columns, no write.compression or a faster disk help; run.write_behind=true "
+        "writes while the next block is encoded.",
+    ),
+}
+"""Of each stage: what it is called, and what would help where it takes most of the time."""
+
+
+class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+    """The stage that takes most of the time."""
+
+    stage: str
+    name: str
+    """In words."""
+    share: float
+    """Of the time of all stages."""
+    advice: str
+
+
+def find_bottleneck(stage_s: Mapping[str, float]) -> Bottleneck | None:
+    """The stage with the most seconds; None while too little is known."""
+    total = sum(stage_s.values())
+    if total < MIN_SECONDS:
+        return None
+    stage = max(stage_s, key=lambda name: (stage_s[name], name))
+    name, advice = STAGES.get(stage, (stage, ""))
+    return Bottleneck(stage=stage, name=name, share=round(stage_s[stage] / total, 3), advice=advice)

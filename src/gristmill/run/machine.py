@@ -1,0 +1,42 @@
+"""The machine a run is done on, and the versions of what does it: for its report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from gristmill.run.resources import available_memory, num_cores
+
+PACKAGES = ("gristmill", "numpy", "tokenizers", "pyarrow", "msgspec")
+
+
+def describe_machine() -> dict[str, object]:
+    """Processor, cores, memory, system and versions; nothing that names the machine or its user."""
+    return {
+        "processor": _processor(),
+        "cores": num_cores(),
+        "processors": os.cpu_count() or 1,
+        "available_bytes": available_memory(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or sys.platform)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

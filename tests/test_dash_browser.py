@@ -1,0 +1,187 @@
+"""The page in a real browser, beside a real run: it shows what happens, and at the end what the ledger says.
+
+Screenshots are left in build/screenshots."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+import gristmill
+from made_runs import run
+
+ROOT = Path(__file__).parents[1]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = [
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+PLANTED = "<script>document.title='owned'</script> this line is no JSON"
+TEXT_BYTES = 12_000_000
+
+
+@pytest.fixture(scope="module")
+def browser():
+    named = os.environ.get("GRISTMILL_CHROMIUM")
+    path = named or next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    assert path, "no Chromium: apt-get install chromium, or set GRISTMILL_CHROMIUM to one"
+    root_flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=[*FLAGS, *root_flags])
+        yield opened
+        opened.close()
+
+
+class Witness:
+    """A page that keeps what it asks for and complains of."""
+
+    def __init__(self, browser, **options):
+        self.page = browser.new_page(**options)
+        self.asked, self.complaints = [], []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def _hear(self, said):
+        if said.type == "error":
+            self.complaints.append(said.text)
+
+    def figure(self, name):
+        return self.page.locator(f'[data-figure="{name}"]').first.inner_text()
+
+    def wait_for(self, name, words):
+        script = "([n, w]) => document.querySelector(`[data-figure=\"${n}\"]`)?.textContent.includes(w)"
+        self.page.wait_for_function(script, arg=[name, words], timeout=60_000)
+
+    def photograph(self, name):
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def write_real_text(folder):
+    """The sources of the standard library as documents, and a line that is none."""
+    folder.mkdir()
+    size = 0
+    sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    with (folder / "sources.jsonl").open("w", encoding="utf-8") as file:
+        file.write(PLANTED + "\n")
+        while size < TEXT_BYTES:
+            for source in sources:
+                text = source.read_text(encoding="utf-8", errors="replace")
+                size += file.write(json.dumps({"text": text}) + "\n")
+    return folder
+
+
+@pytest.fixture
+def live(tokenizer, tmp_path):
+    """A run at work with its page, which is killed where the test ends early."""
+    corpus, output = write_real_text(tmp_path / "corpus"), tmp_path / "shards"
+    command = [sys.executable, "-m", "gristmill", "tokenize", corpus, "-t", tokenizer, "-o", output]
+    command += ["--eos-id", "0", "--engine", "tokenizers", "--backend", "local", "--workers", "2"]
+    command += ["--format", "parquet", "--dash-port", "0", "--quiet", "read.unit_bytes=400kB"]
+    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment)
+    address = process.stderr.readline().split()[-1]
+    yield process, address, output
+    process.kill()
+    process.wait()
+    process.stderr.close()
+
+
+def test_a_run_is_seen_from_its_start_to_its_end_and_its_figures_are_the_ledgers(live, browser):
+    process, address, output = live
+    seen = Witness(browser, viewport={"width": 1200, "height": 900})
+    seen.page.goto(address)
+    worker = seen.page.locator("#workers tbody tr").filter(has_not_text="idle").first
+    worker.wait_for(timeout=60_000)
+    victim = int(worker.locator("td").first.inner_text())
+    os.kill(victim, signal.SIGKILL)
+    seen.wait_for("retries", "1")
+    assert "ended by signal 9" in seen.page.locator("#problems").inner_text()
+    assert str(victim) in seen.page.locator("#problems").inner_text()
+    assert seen.figure("state") == "running"
+    seen.page.locator("#bad td", has_text=PLANTED).wait_for(timeout=60_000)
+    seen.photograph("running")
+    seen.wait_for("state", "finished")
+    seen.wait_for("progress", "100%")
+    assert process.wait(timeout=60) == 0
+    ledger = json.loads((output / "manifest.json").read_bytes())["ledger"]
+    check_figures(seen, ledger)
+    seen.page.locator("#connection", has_text="report.html").wait_for()
+    seen.photograph("finished")
+    assert seen.page.title().startswith("100% ")
+    assert all(url.startswith(address) for url in seen.asked)
+    assert seen.complaints == []
+    check_report(browser, output, ledger)
+
+
+def check_figures(seen, ledger):
+    shown = {
+        "ledger documents read": ledger["documents_read"],
+        "ledger documents encoded": ledger["documents_encoded"],
+        "ledger documents dropped: bad_json": 1,
+        "ledger tokens encoded": ledger["tokens_encoded"],
+        "ledger tokens written": ledger["tokens_written"],
+        "ledger rows": ledger["rows"],
+        "documents": ledger["documents_encoded"],
+        "tokens": ledger["tokens_encoded"],
+        "dropped bad_json": 1,
+    }
+    assert {name: seen.figure(name) for name in shown} == {k: f"{v:,}" for k, v in shown.items()}
+    assert seen.figure("balance") == "balances"
+    assert "bad_json" in seen.page.locator("#bad").inner_text()
+
+
+def check_report(browser, output, ledger):
+    """The report opens from disk, on a phone in the dark, with the same figures."""
+    report = Witness(browser, viewport={"width": 390, "height": 800}, color_scheme="dark")
+    report.page.goto(f"file://{output}/report.html")
+    check_figures(report, ledger)
+    assert PLANTED in report.page.locator("#bad").inner_text()
+    assert report.page.title() != "owned"
+    assert "--config" in report.figure("reproduce")
+    wide = report.page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 390
+    report.photograph("report-phone-dark")
+    assert report.asked == [f"file://{output}/report.html"] + [url for url in report.asked if url == "data:,"]
+    assert report.complaints == []
+
+
+def test_several_runs_stand_side_by_side_and_the_keyboard_reaches_all(tokenizer, tmp_path, browser):
+    (tmp_path / "corpus.txt").write_text("The mill stands by the river.\n" * 4000)
+    for name, mode in (("first", "concat"), ("second", "pad")):
+        options = {"write__format": "parquet", "pack__mode": mode, "read__document": "line"}
+        run(tokenizer, tmp_path / "corpus.txt", tmp_path / name, **options)
+    folders = [tmp_path / "first", tmp_path / "second"]
+    command = [sys.executable, "-m", "gristmill", "dash", *folders, "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        seen = Witness(browser)
+        seen.page.goto(process.stdout.readline().split()[0])
+        seen.page.locator("#compared").wait_for()
+        assert seen.page.locator("#compared th").all_inner_texts() == ["", "first", "second"]
+        assert "own" in seen.page.locator("#modes tr", has_text="concat").first.get_attribute("class")
+        second = seen.page.get_by_role("button", name="second")
+        second.focus()
+        seen.page.keyboard.press("Enter")
+        seen.page.locator("#modes tr.own", has_text="pad").wait_for()
+        before = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        seen.page.keyboard.press("Tab")
+        seen.page.keyboard.press("Enter")
+        assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
+        seen.photograph("side-by-side")
+        assert seen.complaints == []
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()

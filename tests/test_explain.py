@@ -1,0 +1,122 @@
+"""`plan --explain` names the limit that decides, and what would help; small memory works."""
+
+import gzip
+import json
+import os
+
+import msgspec
+import pytest
+
+from gristmill.cli import main
+from gristmill.report.estimate import estimate_run
+from gristmill.run import process, resources
+from gristmill.run.budget import MIN_BLOCK_BYTES, settle_budget
+from made_runs import make_config, make_corpus
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    make_corpus(tmp_path / "corpus")
+    return tmp_path / "corpus"
+
+
+def explain(tokenizer, corpus, tmp_path, **options):
+    return estimate_run(make_config(tokenizer, corpus, tmp_path / "out", **options)).explanation
+
+
+def test_the_limit_that_decides_the_workers_is_named(tokenizer, corpus, tmp_path, monkeypatch):
+    for module in ("run.budget", "run.process", "report.explain"):
+        monkeypatch.setattr(f"gristmill.{module}.num_cores", lambda: 3)
+    local = {"run__backend": "local"}
+    assert "one for each of the 3 cores" in explain(tokenizer, corpus, tmp_path, **local)["workers"]
+    assert "run.workers asks" in explain(tokenizer, corpus, tmp_path, run__workers=2, **local)["workers"]
+    little = explain(tokenizer, corpus, tmp_path, run__memory="400MB", **local)["workers"]
+    assert little.startswith("1 (local): the memory holds no more")
+    assert "raise run.memory" in little
+    few = explain(tokenizer, corpus, tmp_path, read__unit_bytes="1GB", **local)["workers"]
+    assert few.startswith("1 of 3 have something to do")
+    assert "preset streaming" in explain(tokenizer, corpus, tmp_path)["workers"]
+
+
+def test_the_limit_that_decides_blocks_and_units_is_named(tokenizer, corpus, tmp_path):
+    found = explain(tokenizer, corpus, tmp_path, run__block_bytes="2MB")
+    assert "run.block_bytes asks" in found["blocks"]
+    assert "read.unit_bytes asks" in found["units"]
+    assert "the preset ultra" in explain(tokenizer, corpus, tmp_path)["blocks"]
+    small = explain(tokenizer, corpus, tmp_path, run__memory="300MB", run__backend="local")["blocks"]
+    assert "raise run.memory" in small
+
+
+def test_a_large_compressed_file_is_told_to_be_one_unit(tokenizer, tmp_path):
+    (tmp_path / "corpus").mkdir()
+    line = json.dumps({"text": "x" * 5000}).encode() + b"\n"
+    noise = b"".join(json.dumps({"text": os.urandom(3000).hex()}).encode() + b"\n" for _ in range(40))
+    (tmp_path / "corpus" / "a.jsonl.gz").write_bytes(gzip.compress(line + noise))
+    found = explain(tokenizer, tmp_path / "corpus", tmp_path)
+    assert "a compressed or CSV file is one unit" in found["units"]
+    assert "gzip takes longer" in found["input"]
+
+
+def test_the_command_prints_it_and_json_holds_it(tokenizer, corpus, capsys):
+    arguments = ["plan", str(corpus), "-t", str(tokenizer), "--eos-id", "0", "--explain"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "what decides:" in shown
+    assert main([*arguments, "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["explanation"]) >= {"workers", "blocks", "units", "memory"}
+
+
+def test_inputs_far_away_are_read_ahead(tokenizer, tmp_path):
+    config = make_config(tokenizer, "s3://bucket/x.jsonl", tmp_path / "out")
+    assert settle_budget(config).blocks.read_ahead
+    near = msgspec.structs.replace(config, read=msgspec.structs.replace(config.read, inputs=("a.jsonl",)))
+    assert not settle_budget(near).blocks.read_ahead
+
+
+@pytest.mark.parametrize("backend", ["local", "inline"])
+def test_half_a_gigabyte_is_enough(tokenizer, corpus, tmp_path, backend):
+    config = make_config(tokenizer, corpus, tmp_path / "out", run__memory="512MB", run__backend=backend)
+    budget = settle_budget(config, worker_bytes=200 << 20)  # with a vocabulary of 128,000
+    assert budget.num_workers >= 1
+    assert budget.blocks.block_bytes >= MIN_BLOCK_BYTES
+
+
+def test_a_run_takes_no_more_than_its_container_has(tokenizer, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "memory_limit", lambda: 512 * 10**6)
+    config = make_config(tokenizer, corpus, tmp_path / "out", run__memory="8GB")
+    assert process.memory_of(config.run) < 500 * 10**6
+    # Which documents are too large is the same in every container.
+    assert settle_budget(config).blocks.max_document_bytes == 8 * 10**9 // 16
+
+
+@pytest.mark.parametrize(("available", "taken"), [(480, 384), (700, 500), (4000, 2000)])
+def test_where_little_is_available_more_than_half_of_it_is_taken(
+    tokenizer, corpus, tmp_path, monkeypatch, available, taken
+):
+    monkeypatch.setattr(process, "available_memory", lambda: available * 10**6)
+    config = make_config(tokenizer, corpus, tmp_path / "out")
+    assert process.memory_of(config.run) == taken * 10**6
+
+
+def test_the_limit_of_the_own_cgroup_is_found_in_either_version(tmp_path, monkeypatch):
+    def read(path):
+        return files.get(str(path))
+
+    monkeypatch.setattr(resources, "_read", read)
+    files = {
+        "/proc/self/cgroup": "4:memory:/job\n3:cpu,cpuacct:/job",
+        "/sys/fs/cgroup/memory/job/memory.limit_in_bytes": "512000000",
+        "/sys/fs/cgroup/memory/job/memory.usage_in_bytes": "100000000",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes": str(1 << 62),
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes": "1",
+    }
+    assert resources.memory_limit() == 512_000_000
+    files = {
+        "/proc/self/cgroup": "0::/user/job",
+        "/sys/fs/cgroup/user/job/memory.max": "max",
+        "/sys/fs/cgroup/user/memory.max": "700000000",
+        "/sys/fs/cgroup/user/memory.current": "5",
+    }
+    assert resources.memory_limit() == 700_000_000
+    files = {}
+    assert resources.memory_limit() is None
