@@ -175,6 +175,9 @@ def _check_coverage(run: FinishedRun, unit: int, tails: NDArray[Any]) -> Iterato
     numbers, starts = table["document"] & NUMBER_MASK, table["start"]
     stops = starts + table["length"]
     num_tokens = run.documents(unit)["num_tokens"].astype(np.int64)
+    if np.any(numbers >= len(num_tokens)):
+        yield f"unit {unit}: a segment names document {int(numbers.max())}, which is not there"
+        return
     is_first = np.diff(numbers, prepend=-1) != 0
     is_last = np.diff(numbers, append=-1) != 0
     reached = np.where(is_first, 0, np.concatenate([[0], stops[:-1]]))
