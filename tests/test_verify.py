@@ -418,3 +418,14 @@ def test_what_is_no_finished_run_is_an_error(copy, tmp_path):
     (folder / "manifest.json").unlink()
     with pytest.raises(RunError, match="not finished"):
         verify(folder)
+
+
+@pytest.mark.parametrize("number", [1 << 20, 0xFFFF_FFFF])
+def test_segments_of_documents_that_are_not_there_are_found(copy, number):
+    folder = copy("rows")
+    path = sorted((folder / "units").glob("*.segments"))[-1]  # of the tails, whose documents are of any unit
+    table = np.fromfile(path, SEGMENT)
+    table["document"][0] = (int(table["document"][0]) >> 32 << 32) + number
+    path.write_bytes(table.tobytes())
+    said = " ".join(faults_of(folder, sample=0))
+    assert f"a segment names document {number}, which is not there" in said

@@ -18,7 +18,7 @@ import tokenizers
 from gristmill.config import CausalLMConfig
 from gristmill.errors import ConfigError, TokenizerError
 from gristmill.load import LoadOptions, find_local_file
-from gristmill.load.hub import looks_like_hub_name
+from gristmill.load.hub import is_out_of_reach, looks_like_hub_name
 from gristmill.tokenizer import Tokenizer, load_tokenizer
 
 ALIASES = {
@@ -84,6 +84,8 @@ def _ask_transformers(source: str, error: TokenizerError) -> Any:
         transformers: Any = import_module("transformers")
     except ImportError:
         raise TokenizerError(f"{error}; transformers, which may know it, is not installed") from error
+    if looks_like_hub_name(source) and is_out_of_reach(source, error):
+        raise error
     try:
         return transformers.AutoTokenizer.from_pretrained(source)
     except Exception as also:

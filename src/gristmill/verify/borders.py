@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
 from gristmill.finished import FinishedRun, num_items, rows_of
-from gristmill.formats import read_shard
 from gristmill.formats.protocol import ItemBlock
 from gristmill.layout import Layout
 from gristmill.pack.columns import cu_seqlens
@@ -69,7 +68,7 @@ def _check_shard(
     run: FinishedRun, shard: ShardRecord, name: OutputFormat, tables: _Tables, first: int
 ) -> Iterator[str]:
     where = f"{run.folder / name}, shard {shard.name}"
-    for block in read_shard(run.folder, shard, name, run.layout).blocks():
+    for block in run.read(shard, name).blocks():
         last = first + len(block.offsets) - 1
         limit = largest_id(run.layout)
         if len(block.ids) and int(block.ids.max()) > limit:
@@ -176,6 +175,9 @@ def _check_coverage(run: FinishedRun, unit: int, tails: NDArray[Any]) -> Iterato
     numbers, starts = table["document"] & NUMBER_MASK, table["start"]
     stops = starts + table["length"]
     num_tokens = run.documents(unit)["num_tokens"].astype(np.int64)
+    if np.any(numbers >= len(num_tokens)):
+        yield f"unit {unit}: a segment names document {int(numbers.max())}, which is not there"
+        return
     is_first = np.diff(numbers, prepend=-1) != 0
     is_last = np.diff(numbers, append=-1) != 0
     reached = np.where(is_first, 0, np.concatenate([[0], stops[:-1]]))
