@@ -21,7 +21,7 @@ import gristmill
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, help="folder of a finished run of rows")
+    parser.add_argument("run", type=Path, help="folder of a finished run of rows; seconds with rows of 64")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=16)
     arguments = parser.parse_args()

@@ -129,10 +129,12 @@ size_t Engine::state_bytes() {
 void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documents, size_t begin, size_t end,
                           const BatchOptions& options, IdBuffer& ids, int64_t* sizes, DocumentError& error) const {
     std::string replaced;
+    encoder.start(ids);
     for (size_t i = begin; i < end; ++i) {
         std::string_view text(reinterpret_cast<const char*>(documents[i].data), documents[i].size);
         size_t invalid = documents[i].is_checked ? text.size() : utf8_find_invalid(documents[i].data, text.size());
-        if (invalid < text.size()) {
+        bool is_replaced = invalid < text.size();
+        if (is_replaced) {
             if (!options.replace_invalid) {
                 error = {DocumentError::Kind::invalid_utf8, i, invalid};
                 return;
@@ -140,16 +142,19 @@ void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documen
             replace_invalid(documents[i], replaced);
             text = replaced;
         }
-        if (options.count_only) ids.clear();
-        size_t before = ids.size();
         try {
-            encoder.encode(text, options.special, ids);
+            encoder.encode(text, options.special, sizes + i);
         } catch (const TextTooLarge&) {
             error = {DocumentError::Kind::too_large, i, 0};
             return;
         }
-        sizes[i] = static_cast<int64_t>(ids.size() - before);
+        if (is_replaced || options.count_only) encoder.finish();
+        if (options.count_only) {
+            ids.clear();
+            encoder.start(ids);
+        }
     }
+    encoder.finish();
 }
 
 BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOptions& options) {

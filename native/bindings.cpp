@@ -786,11 +786,8 @@ NB_MODULE(_native, m) {
             return array_of(std::move(flags));
         })
         .def("merges", [](const Model& model) {
-            // Of a pair named twice only the merge that counts.
             std::vector<uint32_t> rows;
-            auto merges = model.pairs().merges();
-            for (const Merge& merge : merges.first(merges.size() - 1)) {
-                if (model.pairs().find(merge.left, merge.right) != &merge) continue;
+            for (const Merge& merge : model.pairs().in_order()) {
                 rows.insert(rows.end(), {merge.left, merge.right, merge.rank, merge.result});
             }
             return array_of(std::move(rows));

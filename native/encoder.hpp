@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "added_tokens.hpp"
+#include "encoder_pieces.hpp"
 #include "id_buffer.hpp"
-#include "merge.hpp"
 #include "model.hpp"
 #include "normalize.hpp"
-#include "piece_table.hpp"
 #include "split.hpp"
 
 namespace gristmill {
@@ -45,8 +44,11 @@ class Encoder {
 public:
     Encoder(const Program& program, size_t cache_bytes);
 
-    // Appends the ids of one document (valid UTF-8).
-    void encode(std::string_view document, SpecialPolicy policy, IdBuffer& out);
+    // The ids of the documents to come are appended to `out`, in their order.
+    void start(IdBuffer& out);
+    // One document (valid UTF-8), whose bytes stay there until `finish`; then *size is the number of its ids.
+    void encode(std::string_view document, SpecialPolicy policy, int64_t* size);
+    void finish() { pieces_.flush(); }
 
     size_t memory_bytes() const;
     // Gives back what a huge document needed.
@@ -54,67 +56,20 @@ public:
 
 private:
     // A stretch without raw added tokens: normalise, look for normalised added tokens, split, look up.
-    void encode_raw_stretch(std::string_view text, bool is_first, SpecialPolicy policy, IdBuffer& out);
-    void encode_stretch(std::string_view text, bool is_first, IdBuffer& out);
-    void encode_by_transducer(std::string_view text, IdBuffer& out);
-    void encode_by_chain(std::string_view text, IdBuffer& out);
+    void encode_raw_stretch(std::string_view text, bool is_first, SpecialPolicy policy);
+    void encode_stretch(std::string_view text, bool is_first);
+    void encode_by_transducer(std::string_view text);
+    void encode_by_chain(std::string_view text);
+    void push(uint32_t id);
     std::string_view normalized(std::string_view text);
     std::string_view prefixed(std::string_view text);
 
-    // Pieces of text, the first from `start`; `size` bytes are readable at text.
-    uint32_t* look_up_pieces(const uint8_t* text, size_t size, uint32_t start, const uint32_t* ends, size_t count,
-                             uint32_t* out);
-    void hash_batch(const uint8_t* text, size_t size, size_t batch);
-    uint32_t* write_batch(const uint8_t* text, size_t size, size_t batch, uint32_t* out);
-    // Enters the pieces of a batch that are not in the table yet, as far as they can be merged side by side.
-    void learn(const uint8_t* text, size_t batch, size_t num_missing);
-    // Slots of the batch from there on, after the table has moved.
-    void find_again(size_t from, size_t batch);
-    uint32_t* write_slot(const ShortSlot& slot, uint32_t* out) const;
-    // One piece, whole; `readable` bytes may be read from its start on. Returns the end of what was written.
-    uint32_t* encode_short(std::string_view piece, size_t readable, const ShortKey& key, uint64_t hash, uint32_t* out);
-    uint32_t* encode_long(std::string_view piece, size_t readable, uint64_t hash, uint32_t* out);
-    uint32_t* encode_by_cuts(std::string_view piece, size_t readable, uint32_t* out);
-    // A stretch inside a piece that merges cannot leave.
-    struct Part {
-        std::string_view text;
-        ShortKey plain, key;
-        uint64_t hash;
-    };
-    Part part_of(std::string_view text, size_t readable) const;
-    uint32_t* encode_part(const Part& part, uint32_t* out);
-    uint32_t* merge(std::string_view part, uint32_t* out);
-    // Pieces with bytes that have no token: they are taken out before merging.
-    bool has_dropped_bytes(std::string_view piece) const;
-    uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
-
-    static constexpr size_t kBatch = 256;  // pieces looked up together
-    static constexpr size_t kParts = 16;   // parts of a piece looked up together
-    struct Batch {
-        ShortKey keys[kBatch];
-        uint64_t hashes[kBatch];
-        const ShortSlot* slots[kBatch];  // null: not in the table
-        const uint32_t* ends;
-        uint32_t start;  // of the first piece
-        uint16_t missing[kBatch];
-
-        uint32_t start_of(size_t i) const { return i ? ends[i - 1] : start; }
-    };
-
     const Program& program_;
-    const Model& model_;
-    PieceTable pieces_;
-    Batch batch_;
-    uint64_t part_flag_;  // set in keys of parts when "is a token" differs between whole pieces and parts
+    PieceEncoder pieces_;
+    IdBuffer* out_ = nullptr;
     std::vector<uint32_t> ends_;
     std::vector<PlainSplitter::Piece> chain_pieces_[2];
     std::string normalized_, prefixed_;
-    MergeScratch scratch_;
-    using ShortJob = MergeJob<15>;
-    using LongJob = MergeJob<31>;
-    std::unique_ptr<ShortJob[]> jobs_ = std::make_unique_for_overwrite<ShortJob[]>(kBatch);
-    std::unique_ptr<LongJob[]> long_jobs_ = std::make_unique_for_overwrite<LongJob[]>(kBatch);
-    std::vector<uint32_t> long_ids_;
 };
 
 }  // namespace gristmill

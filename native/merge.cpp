@@ -77,6 +77,8 @@ constexpr auto kCount = [] {
     return numbers;
 }();
 
+#define GRISTMILL_INLINE __attribute__((always_inline)) inline
+
 // One short stretch being merged. keys[i] is the rank of the pair that starts at symbol i, shifted over i itself: one
 // minimum finds the pair and, among equal ranks, the leftmost. Symbols stay where they were, at 1..size; a merged one
 // is skipped by next/previous. On both sides stands an id that pairs with nothing, so that every merge looks up both
@@ -87,30 +89,29 @@ struct Lane {
     static constexpr unsigned kPositionBits = 5;
     static constexpr int32_t kNever = static_cast<int32_t>(kNoRank << kPositionBits);  // or more
 
-    alignas(64) int32_t keys[kSize];
+    alignas(64) int32_t keys[2 * kSize];  // the second half is there to be written over
     uint32_t results[kSize];
     uint32_t ids[kSize + 1];
     uint8_t next[kSize + 1], previous[kSize + 1];
-    uint32_t at;
-    uint64_t hash_before, hash_after;
-    uint32_t candidate_before, candidate_after;
+    uint32_t at, before;
+    uint64_t pair_before, pair_after;
+    uint32_t place_before, place_after;
 
-    void put(uint32_t i, uint32_t rank, uint32_t result) {
+    GRISTMILL_INLINE void put(uint32_t i, uint32_t rank, uint32_t result) {
         keys[i] = static_cast<int32_t>(rank << kPositionBits | i);
         results[i] = result;
     }
 
     // One symbol a byte.
-    void start_bytes(const Model& model, const uint8_t* bytes, size_t num_bytes) {
+    GRISTMILL_INLINE void start_bytes(const Model& model, const uint8_t* bytes, size_t num_bytes) {
         ids[0] = PairTable::kNothing;
-        keys[0] = keys[kSize - 1] = kNever;
+        keys[0] = kNever;
         for (size_t i = 0; i + 1 < kSize; ++i) ids[i + 1] = model.symbol_of_byte(bytes[i]);
         for (uint32_t i = 1; i + 1 < kSize; ++i) {
             auto outcome = model.merge_of_bytes(bytes[i - 1], bytes[i]);
             put(i, outcome.rank, outcome.result);
         }
-        auto size = static_cast<int32_t>(num_bytes);
-        for (int32_t i = 0; i < static_cast<int32_t>(kSize); ++i) keys[i] |= kNever & -static_cast<int32_t>(i >= size);
+        for (size_t i = 0; i < kSize; ++i) keys[num_bytes + i] = kNever;
         close(num_bytes);
     }
 
@@ -124,40 +125,39 @@ struct Lane {
         close(size);
     }
 
-    void close(size_t size) {
+    GRISTMILL_INLINE void close(size_t size) {
         ids[size + 1] = PairTable::kNothing;
         std::memcpy(next, kCount.data() + 1, sizeof next);
         std::memcpy(previous + 1, kCount.data(), sizeof previous - 1);
     }
 
     // Picks the pair to merge; false when there is none.
-    bool choose() {
-        int32_t best = least(keys, std::make_index_sequence<kSize / 4>());
+    GRISTMILL_INLINE bool choose() {
+        int32_t best = least();
         at = static_cast<uint32_t>(best) & ((1u << kPositionBits) - 1);
         return best < kNever;
     }
 
-    void apply(const Model& model) {
-        uint32_t gone = next[at], after = next[gone];
-        ids[at] = results[at];
+    LastPair chosen() const { return {ids[at], ids[next[at]]}; }
+
+    GRISTMILL_INLINE void apply(const Model& model) {
+        uint32_t gone = next[at], after = next[gone], id = results[at];
+        before = previous[at];
+        ids[at] = id;
         keys[gone] = kNever;
         next[at] = static_cast<uint8_t>(after);
         previous[after] = static_cast<uint8_t>(at);
-        hash_after = model.pairs().prefetch(ids[at], ids[after]);
-        hash_before = model.pairs().prefetch(ids[previous[at]], ids[at]);
+        pair_before = PairTable::pair(ids[before], id);
+        pair_after = PairTable::pair(id, ids[after]);
+        place_before = model.pairs().place(pair_before);
+        place_after = model.pairs().place(pair_after);
     }
 
-    void locate(const Model& model) {
-        candidate_before = model.pairs().candidate(hash_before, ids[previous[at]], ids[at]);
-        candidate_after = model.pairs().candidate(hash_after, ids[at], ids[next[at]]);
-    }
-
-    void renew(const Model& model) {
-        uint32_t before = previous[at];
-        const Merge& left = model.pairs().confirm(candidate_before, ids[before], ids[at]);
-        const Merge& right = model.pairs().confirm(candidate_after, ids[at], ids[next[at]]);
-        put(before, left.rank, left.result);
-        put(at, right.rank, right.result);
+    GRISTMILL_INLINE void renew(const Model& model) {
+        const Merge& left = model.pairs().at(place_before);
+        const Merge& right = model.pairs().at(place_after);
+        put(before, PairTable::rank_for(left, pair_before), left.result);
+        put(at, PairTable::rank_for(right, pair_after), right.result);
     }
 
     size_t finish(uint32_t* out) const {
@@ -167,22 +167,24 @@ struct Lane {
     }
 
 private:
+    using Eight = int32_t __attribute__((vector_size(32)));
     using Four = int32_t __attribute__((vector_size(16)));
-    static Four smaller(Four a, Four b) { return a < b ? a : b; }
 
-    template <size_t... kIndex>
-    static int32_t least(const int32_t* keys, std::index_sequence<kIndex...>) {
-        Four best = *reinterpret_cast<const Four*>(keys);
-        ((best = smaller(best, reinterpret_cast<const Four*>(keys)[kIndex])), ...);
-        best = smaller(best, Four{best[2], best[3], best[0], best[1]});
-        best = smaller(best, Four{best[1], best[0], best[3], best[2]});
-        return best[0];
+    GRISTMILL_INLINE int32_t least() const {
+        const auto* eights = reinterpret_cast<const Eight*>(keys);
+        Eight wide = eights[0];
+        for (size_t i = 1; i < kSize / 8; ++i) wide = wide < eights[i] ? wide : eights[i];
+        Four low = __builtin_shufflevector(wide, wide, 0, 1, 2, 3), high = __builtin_shufflevector(wide, wide, 4, 5, 6, 7);
+        Four best = low < high ? low : high;
+        Four other = __builtin_shufflevector(best, best, 2, 3, 0, 1);
+        best = best < other ? best : other;
+        return std::min(best[0], best[1]);
     }
 };
 
 // bytes: the text, and zeros up to kSize.
 template <size_t kSize>
-void start(const Model& model, Lane<kSize>& lane, std::string_view text, const uint8_t* bytes) {
+GRISTMILL_INLINE void start(const Model& model, Lane<kSize>& lane, std::string_view text, const uint8_t* bytes) {
     bool one_a_byte = model.symbols() == Symbols::bytes ? !model.drops_bytes() : is_ascii(text);
     if (one_a_byte) {
         lane.start_bytes(model, bytes, text.size());
@@ -191,16 +193,57 @@ void start(const Model& model, Lane<kSize>& lane, std::string_view text, const u
     }
 }
 
+// A lane that has finished takes the next job at once, so that their number, which the loops are guessed by, seldom changes.
+template <size_t kSize>
+GRISTMILL_INLINE void merge_side_by_side(const Model& model, MergeJob<kSize - 1>* jobs, size_t count) {
+    constexpr size_t kLanes = 12;
+    Lane<kSize> lanes[kLanes];
+    uint8_t lane_of[kLanes];  // the first `active` are running
+    MergeJob<kSize - 1>* job_of[kLanes];
+    std::copy(kCount.begin(), kCount.begin() + kLanes, lane_of);
+    size_t active = std::min(count, kLanes), started = active;
+    for (size_t i = 0; i < active; ++i) {
+        job_of[i] = jobs + i;
+        start(model, lanes[i], jobs[i].text, jobs[i].bytes);
+    }
+    while (active) {
+        for (size_t i = 0; i < active;) {
+            uint8_t lane = lane_of[i];
+            if (lanes[lane].choose()) [[likely]] {
+                lanes[lane].apply(model);
+                ++i;
+                continue;
+            }
+            job_of[lane]->count = lanes[lane].finish(job_of[lane]->ids);
+            if (started < count) {
+                job_of[lane] = jobs + started;
+                start(model, lanes[lane], jobs[started].text, jobs[started].bytes);
+                ++started;
+            } else {
+                std::swap(lane_of[i], lane_of[--active]);
+            }
+        }
+        for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].renew(model);
+    }
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+template <size_t kSize>
+__attribute__((target("avx2,bmi,bmi2"))) void merge_many_avx2(const Model& model, MergeJob<kSize - 1>* jobs, size_t count) {
+    merge_side_by_side<kSize>(model, jobs, count);
+}
+#endif
+
 }  // namespace
 
-size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
+size_t merge_short(const Model& model, std::string_view text, uint32_t* out, LastPair* last) {
     Lane<32> lane;
     uint8_t bytes[32] = {};
     std::memcpy(bytes, text.data(), text.size());
     start(model, lane, text, bytes);
     while (lane.choose()) {
+        if (last) *last = lane.chosen();
         lane.apply(model);
-        lane.locate(model);
         lane.renew(model);
     }
     return lane.finish(out);
@@ -208,31 +251,11 @@ size_t merge_short(const Model& model, std::string_view text, uint32_t* out) {
 
 template <size_t kSize>
 void merge_many(const Model& model, MergeJob<kSize - 1>* jobs, size_t count) {
-    constexpr size_t kLanes = 12;
-    Lane<kSize> lanes[kLanes];
-    uint8_t lane_of[kLanes];  // the first `active` are running
-    MergeJob<kSize - 1>* job_of[kLanes];
-    std::copy(kCount.begin(), kCount.begin() + kLanes, lane_of);
-    size_t active = 0, started = 0;
-    while (active || started < count) {
-        for (; active < kLanes && started < count; ++active) {
-            job_of[lane_of[active]] = jobs + started;
-            start(model, lanes[lane_of[active]], jobs[started].text, jobs[started].bytes);
-            ++started;
-        }
-        for (size_t i = 0; i < active;) {
-            uint8_t lane = lane_of[i];
-            if (lanes[lane].choose()) [[likely]] {
-                lanes[lane].apply(model);
-                ++i;
-            } else {
-                job_of[lane]->count = lanes[lane].finish(job_of[lane]->ids);
-                std::swap(lane_of[i], lane_of[--active]);
-            }
-        }
-        for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].locate(model);
-        for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].renew(model);
-    }
+#if defined(__x86_64__) && defined(__GNUC__)
+    static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+    if (has_avx2) return merge_many_avx2<kSize>(model, jobs, count);
+#endif
+    merge_side_by_side<kSize>(model, jobs, count);
 }
 template void merge_many<16>(const Model&, MergeJob<15>*, size_t);
 template void merge_many<32>(const Model&, MergeJob<31>*, size_t);
@@ -325,7 +348,7 @@ private:
 
 // Unless tokens share a rank, a merge can only feed lists of other ranks (the new symbol is longer than either half of
 // the pair just merged), and one of a lower rank goes first, as it must.
-void merge_long(const Model& model, std::string_view text, MergeScratch& s, std::vector<uint32_t>& out) {
+void merge_long(const Model& model, std::string_view text, MergeScratch& s, std::vector<uint32_t>& out, LastPair* last) {
     initial_symbols(model, text, s.ids);
     auto n = static_cast<uint32_t>(s.ids.size());
     s.next.resize(n);
@@ -346,6 +369,7 @@ void merge_long(const Model& model, std::string_view text, MergeScratch& s, std:
         if (s.ids[at] == kNoId || gone == kNone) continue;
         const Merge* merge = model.pairs().find(s.ids[at], s.ids[gone]);
         if (!merge || merge->rank != rank) continue;
+        if (last) *last = {merge->left, merge->right};
         s.ids[at] = merge->result;
         s.ids[gone] = kNoId;
         s.next[at] = s.next[gone];

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model.hpp"
@@ -25,8 +26,10 @@ struct MergeScratch {
 void initial_symbols(const Model& model, std::string_view text, std::vector<uint32_t>& ids);
 
 void merge_slowly(const Model& model, std::string_view text, std::vector<uint32_t>& out);
+// The pair that was merged last, where one is asked for.
+using LastPair = std::pair<uint32_t, uint32_t>;
 // At most kShortSymbols bytes; returns the number of ids written (at most text.size()).
-size_t merge_short(const Model& model, std::string_view text, uint32_t* out);
+size_t merge_short(const Model& model, std::string_view text, uint32_t* out, LastPair* last = nullptr);
 
 template <size_t kBytes>
 struct MergeJob {
@@ -45,6 +48,7 @@ struct MergeJob {
 template <size_t kSize>
 void merge_many(const Model& model, MergeJob<kSize - 1>* jobs, size_t count);
 
-void merge_long(const Model& model, std::string_view text, MergeScratch& scratch, std::vector<uint32_t>& out);
+void merge_long(const Model& model, std::string_view text, MergeScratch& scratch, std::vector<uint32_t>& out,
+                LastPair* last = nullptr);
 
 }  // namespace gristmill

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
+#include <tuple>
 
 #include "merge.hpp"
 
@@ -25,24 +27,31 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
 }  // namespace
 
 void PairTable::build(std::vector<Merge> merges) {
-    std::stable_sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) { return a.rank < b.rank; });
-    merges_.assign(merges.begin(), merges.end());
-    nothing_ = static_cast<uint32_t>(merges_.size());
-    merges_.push_back({kNothing, kNothing, kNoRank, kNoId});
-    if (merges_.size() >= kIndexes) throw ModelError("more than a million merges are too many for the native engine");
-    size_t groups = std::bit_ceil(std::max<size_t>(merges_.size() * 3 / 2 / kGroup, 2));
-    slots_.assign(groups * kGroup, kEmpty);
-    mask_ = groups - 1;
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
-    // From the last to the first: of a pair named twice the later merge is entered, the earlier one is never found.
-    for (size_t index = nothing_; index-- > 0;) {
-        const Merge& merge = merges_[index];
-        if (find(merge.left, merge.right)) continue;
-        uint64_t h = hash(merge.left, merge.right);
-        size_t i = group_of(h) * kGroup;
-        while (slots_[i] != kEmpty) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = tag_of(h) | static_cast<uint32_t>(index);
+    auto pair_of = [](const Merge& merge) { return std::pair(merge.left, merge.right); };
+    std::stable_sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) {
+        return pair_of(a) != pair_of(b) ? pair_of(a) < pair_of(b) : a.rank < b.rank;
+    });
+    auto is_repeated = [&](const Merge& later, const Merge& earlier) { return pair_of(later) == pair_of(earlier); };
+    merges.erase(merges.begin(), std::unique(merges.rbegin(), merges.rend(), is_repeated).base());
+    std::vector<uint64_t> pairs;
+    for (const Merge& merge : merges) pairs.push_back(pair(merge.left, merge.right));
+    if (!hash_.build(pairs)) throw ModelError("no perfect hash was found for its merges");
+    merges_.assign(hash_.num_places(), {kNothing, kNothing, kNoRank, kNoId});
+    filter_.assign(1 << 14, 0);
+    for (const Merge& merge : merges) {
+        merges_[hash_.place(pair(merge.left, merge.right))] = merge;
+        uint64_t h = filter_hash(pair(merge.left, merge.right));
+        filter_[h >> 50] |= 1ull << (h >> 44 & 63);
     }
+}
+
+std::vector<Merge> PairTable::in_order() const {
+    std::vector<Merge> merges;
+    std::copy_if(merges_.begin(), merges_.end(), std::back_inserter(merges), [](const Merge& m) { return m.left != kNothing; });
+    std::sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
+        return std::tuple(a.rank, a.left, a.right) < std::tuple(b.rank, b.left, b.right);
+    });
+    return merges;
 }
 
 void TokenTable::build(std::span<const std::string_view> tokens) {
@@ -73,21 +82,17 @@ uint32_t TokenTable::find(std::string_view bytes) const {
 }
 
 void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable) {
-    size_t groups = std::bit_ceil(std::max<size_t>(tokens.size() * 3 / 2 / kGroup, 2));
-    slots_.assign(groups * kGroup, kEmpty);
-    mask_ = groups - 1;
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(groups));
+    std::vector<Token> found;
+    std::vector<uint64_t> hashes;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
         if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
         ShortKey key = ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size());
-        uint64_t hash = key.hash();
-        size_t i = (hash >> shift_) * kGroup;
-        while (slots_[i] != kEmpty) i = (i + 1) & (slots_.size() - 1);
-        slots_[i] = tag_of(hash) | (is_reachable[id] ? kReachable : 0) | static_cast<uint32_t>(keys_.size());
-        keys_.push_back(key);
-        ids_.push_back(id);
+        found.push_back({key, id, is_reachable[id] != 0});
+        hashes.push_back(key.hash());
     }
-    if (keys_.size() >= kIndexes) throw ModelError("more than a million tokens are too many for the native engine");
+    if (!hash_.build(hashes)) throw ModelError("no perfect hash was found for its tokens");
+    tokens_.assign(hash_.num_places(), {{}, kNoId, false});
+    for (const Token& token : found) tokens_[hash_.place(token.key.hash())] = token;
 }
 
 void CoverFilter::add(uint64_t key) {
@@ -111,6 +116,7 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
             starts_2_.add(token[0], token[1]);
             ends_2_.add(token[size - 2], token[size - 1]);
         }
+        add_across(token, size);
         for (size_t at = 1; at < size; ++at) {
             neighbours_.add(token[at - 1], token[at]);
             unsigned left = static_cast<unsigned>(std::min<size_t>(at, 3));
@@ -118,6 +124,21 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
             add(context_key(bytes_before(token + at, at), bytes_after(token + at, size - at), left, right));
         }
     }
+}
+
+// What the token shows of itself around a place between two characters of three bytes or more when it begins or ends less than
+// three bytes away.
+void CoverFilter::add_across(const uint8_t* token, size_t size) {
+    auto is_tail = [](uint8_t byte) { return (byte & 0xC0) == 0x80; };
+    auto is_lead = [](uint8_t byte) { return byte >= 0xE0; };
+    if (size == 2 && is_tail(token[0]) && is_lead(token[1])) across_1_1_.add(token[0], token[1]);
+    if (size < 3) return;
+    auto three = [](const uint8_t* p) { return uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16; };
+    const uint8_t* last = token + size - 3;
+    if (is_tail(token[0]) && is_lead(token[1])) across_1_2_.add(three(token));
+    if (is_tail(token[0]) && is_tail(token[1]) && is_lead(token[2])) across_2_1_.add(three(token));
+    if (is_tail(last[0]) && is_tail(last[1]) && is_lead(last[2])) across_2_1_.add(three(last));
+    if (is_tail(last[0]) && is_lead(last[1])) across_1_2_.add(three(last));
 }
 
 bool CoverFilter::may_cover_closely(uint32_t before, uint32_t after, unsigned lefts, unsigned rights) const {
@@ -163,17 +184,17 @@ Model::Model(ModelInput input)
     for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
         if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
     }
-    std::vector<uint8_t> is_result(tokens_.size());
-    for (const Merge& merge : input.merges) is_result[merge.result] = 1;
+    for (const Merge& merge : input.merges) {
+        if (merge.rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
+    }
     pairs_.build(std::move(input.merges));
-    std::span<const Merge> merges = pairs_.merges().first(pairs_.merges().size() - 1);
+    std::vector<Merge> merges = pairs_.in_order();
     for (size_t i = 1; i < merges.size(); ++i) {
         if (merges[i].rank == merges[i - 1].rank && merges[i].result != merges[i - 1].result &&
             (tied_ranks_.empty() || tied_ranks_.back() != merges[i].rank)) {
             tied_ranks_.push_back(merges[i].rank);
         }
     }
-    if (!merges.empty() && merges.back().rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
     for (unsigned c = 0; c < 128; ++c) {
         char character = static_cast<char>(c);
         ascii_ids_[c] = tokens_by_bytes_.find({&character, 1});
@@ -192,26 +213,36 @@ Model::Model(ModelInput input)
             if (merge) byte_pairs_[a * 256 + b] = {merge->rank, merge->result};
         }
     }
-    std::vector<uint32_t> results;
-    for (uint32_t id = 0; id < is_result.size(); ++id) {
-        if (is_result[id]) results.push_back(id);
-    }
-    cover_.build(tokens_, results);
-    if (input.reachable.size() == tokens_.size()) {
+    if (input.reachable.size() == tokens_.size()) {  // then the merges are pruned, too
         reachable_ = std::move(input.reachable);
     } else {
         check_reachable();
+        prune_merges();
     }
+    std::vector<bool> is_result(tokens_.size());
+    for (const Merge& merge : pairs_.in_order()) is_result[merge.result] = true;
+    std::vector<uint32_t> results;
+    for (uint32_t id = 0; id < tokens_.size(); ++id) {
+        if (is_result[id]) results.push_back(id);
+    }
+    cover_.build(tokens_, results);
     short_tokens_.build(tokens_, reachable_);
     long_views_ = tokens_;
     for (auto& token : long_views_) {
         if (token.size() <= ShortKey::kMaxBytes) token = {};
     }
     long_tokens_.build(long_views_);
+    unreachable_wholes_.assign(1 << 16, false);
+    for (uint32_t id = 0; id < tokens_.size() && whole_piece_first_; ++id) {
+        if (tokens_[id].empty() || reachable_[id]) continue;
+        has_unreachable_wholes_ = true;
+        unreachable_wholes_[unreachable_index(tokens_[id])] = true;
+    }
 }
 
 void Model::check_reachable() {
     reachable_.assign(tokens_.size(), 0);
+    last_pairs_.resize(tokens_.size());
     MergeScratch scratch;
     std::vector<uint32_t> ids;
     for (uint32_t id = 0; id < tokens_.size(); ++id) {
@@ -219,13 +250,29 @@ void Model::check_reachable() {
         if (token.empty()) continue;
         if (token.size() <= kShortSymbols) {
             uint32_t out[kShortSymbols];
-            reachable_[id] = merge_short(*this, token, out) == 1 && out[0] == id;
+            reachable_[id] = merge_short(*this, token, out, &last_pairs_[id]) == 1 && out[0] == id;
         } else {
             ids.clear();
-            merge_long(*this, token, scratch, ids);
+            merge_long(*this, token, scratch, ids, &last_pairs_[id]);
             reachable_[id] = ids.size() == 1 && ids[0] == id;
         }
     }
+}
+
+void Model::prune_merges() {
+    std::vector<Merge> merges = pairs_.in_order(), needed;
+    for (const Merge& merge : merges) {
+        std::string_view left = token(merge.left), right = token(merge.right), whole = token(merge.result);
+        bool is_joined = !left.empty() && !right.empty() && left.size() + right.size() == whole.size() &&
+                         whole.starts_with(left) && whole.ends_with(right);
+        if (!is_joined) {  // what the argument needs
+            needed = merges;
+            break;
+        }
+        if (reachable_[merge.result] && last_pairs_[merge.result] == std::pair(merge.left, merge.right)) needed.push_back(merge);
+    }
+    if (needed.size() < merges.size()) pairs_.build(std::move(needed));
+    std::vector<std::pair<uint32_t, uint32_t>>().swap(last_pairs_);
 }
 
 }  // namespace gristmill

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -11,11 +12,8 @@
 #include <vector>
 
 #include "memory.hpp"
+#include "model_hash.hpp"
 #include "short_key.hpp"
-
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
 
 namespace gristmill {
 
@@ -32,27 +30,7 @@ struct Merge {
     uint32_t left, right, rank, result;
 };
 
-// Eight slots of a table, aligned: bit i says that slot i has the tag under the mask.
-#if defined(__SSE2__)
-inline unsigned matching_tags(const uint32_t* slots, uint32_t mask, uint32_t tag) {
-    __m128i wanted = _mm_set1_epi32(static_cast<int>(tag)), tags = _mm_set1_epi32(static_cast<int>(mask));
-    auto half = [&](const uint32_t* p) {
-        __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(p));
-        return static_cast<unsigned>(_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(_mm_and_si128(four, tags), wanted))));
-    };
-    return half(slots) | half(slots + 4) << 4;
-}
-#else
-inline unsigned matching_tags(const uint32_t* slots, uint32_t mask, uint32_t tag) {
-    unsigned found = 0;
-    for (unsigned i = 0; i < 8; ++i) found |= static_cast<unsigned>((slots[i] & mask) == tag) << i;
-    return found;
-}
-#endif
-constexpr size_t kGroup = 8;
-
-// Pair of token ids -> merge. Small on purpose: what it touches must stay in the caches. A slot is 12 bits of the
-// pair's hash and the index of its merge; merges lie in order of rank, so the busy ones lie together.
+// Pair of token ids -> merge. A look-up reads one merge and branches on nothing: whether a pair has one cannot be guessed.
 class PairTable {
 public:
     static constexpr uint32_t kMaxId = (1u << 30) - 1;
@@ -60,73 +38,36 @@ public:
 
     // Of two merges of one pair the later one counts.
     void build(std::vector<Merge> merges);
+
+    static uint64_t pair(uint32_t left, uint32_t right) { return left | uint64_t{right} << 32; }
+    // Where the merge of the pair lies if there is one; it is being fetched.
+    uint32_t place(uint64_t pair) const {
+        uint64_t h = filter_hash(pair);
+        uint32_t may_be = filter_[h >> 50] >> (h >> 44 & 63) & 1;
+        uint32_t place = hash_.place(pair) & -may_be;
+        __builtin_prefetch(&merges_[place]);
+        return place;
+    }
+    // What lies there, and its rank for this pair: kNoRank where it is the merge of another.
+    const Merge& at(uint32_t place) const { return merges_[place]; }
+    static uint32_t rank_for(const Merge& merge, uint64_t wanted) {
+        uint64_t difference = pair(merge.left, merge.right) ^ wanted;
+        return merge.rank | (-static_cast<uint32_t>(difference != 0) & kNoRank);  // kNoRank is all ones
+    }
     // The merge of the pair, or nullptr.
     const Merge* find(uint32_t left, uint32_t right) const {
-        uint64_t h = hash(left, right);
-        size_t group = group_of(h);
-        uint32_t tag = tag_of(h);
-        for (;;) {
-            const uint32_t* slots = &slots_[group * kGroup];
-            for (unsigned found = matching_tags(slots, kTags, tag); found; found &= found - 1) {
-                const Merge& merge = merges_[slots[std::countr_zero(found)] & kIndexes];
-                if (merge.left == left && merge.right == right) [[likely]] return &merge;
-            }
-            if (slots[kGroup - 1] == kEmpty) return nullptr;
-            group = (group + 1) & mask_;
-        }
+        const Merge& merge = merges_[hash_.place(pair(left, right))];
+        return merge.left == left && merge.right == right ? &merge : nullptr;
     }
-    // The same in three steps, each a prefetch for the next, to run many look-ups side by side. Whether a pair has a
-    // merge cannot be guessed, so nothing here branches on it.
-    uint64_t prefetch(uint32_t left, uint32_t right) const {
-        uint64_t h = hash(left, right);
-        __builtin_prefetch(&slots_[group_of(h) * kGroup]);
-        return h;
-    }
-    // Index of the one merge that may be it; the merge of nothing where there surely is none.
-    uint32_t candidate(uint64_t h, uint32_t left, uint32_t right) const {
-        const uint32_t* slots = &slots_[group_of(h) * kGroup];
-        unsigned found = matching_tags(slots, kTags, tag_of(h));
-        uint32_t index = slots[std::countr_zero(found | 1u << (kGroup - 1))] & kIndexes;
-        uint32_t is_found = -static_cast<uint32_t>(found != 0);  // all ones or none
-        index = (index & is_found) | (nothing_ & ~is_found);
-        unsigned is_full = slots[kGroup - 1] != kEmpty;
-        if (is_full > found) [[unlikely]] {  // full, and not found
-            const Merge* merge = find(left, right);
-            index = merge ? static_cast<uint32_t>(merge - merges_.data()) : nothing_;
-        }
-        __builtin_prefetch(&merges_[index]);
-        return index;
-    }
-    const Merge& confirm(uint32_t index, uint32_t left, uint32_t right) const {
-        const Merge& merge = merges_[index];
-        uint32_t is_some = -static_cast<uint32_t>(index != nothing_);
-        if (((merge.left ^ left) | (merge.right ^ right)) & is_some) [[unlikely]] {  // the tag of another pair
-            const Merge* other = find(left, right);
-            return other ? *other : merges_[nothing_];
-        }
-        return merge;
-    }
-    // All merges in order of rank; the last is the merge of nothing, with kNoRank.
-    std::span<const Merge> merges() const { return merges_; }
+    // All merges, in order of rank.
+    std::vector<Merge> in_order() const;
 
 private:
-    static constexpr uint32_t kIndexes = (1u << 20) - 1, kTags = ~kIndexes, kEmpty = 0xFFFFFFFF;
+    static uint64_t filter_hash(uint64_t pair) { return pair * 0xD6E8FEB86659FD93ull; }
 
-    static uint64_t hash(uint32_t left, uint32_t right) {
-        return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull ^ uint64_t{left} * 0xD6E8FEB86659FD93ull;
-    }
-    size_t group_of(uint64_t h) const { return static_cast<size_t>(h >> shift_); }
-    // An empty slot is all ones, so no tag may be.
-    static uint32_t tag_of(uint64_t h) {
-        uint32_t tag = static_cast<uint32_t>(h >> 12) & kTags;
-        return tag == kTags ? 0 : tag;
-    }
-
-    HugeVector<Merge> merges_;
-    uint32_t nothing_ = 0;
-    HugeVector<uint32_t> slots_ = HugeVector<uint32_t>(2 * kGroup, kEmpty);
-    size_t mask_ = 1;
-    unsigned shift_ = 63;
+    PerfectHash hash_;
+    std::vector<uint64_t> filter_ = std::vector<uint64_t>(1 << 14);
+    HugeVector<Merge> merges_ = HugeVector<Merge>(1, Merge{kNothing, kNothing, kNoRank, kNoId});
 };
 
 // Token bytes -> id.
@@ -141,45 +82,25 @@ private:
     size_t mask_ = 0;
 };
 
-// The same for tokens of up to 15 bytes, small as well: a slot is 11 bits of the hash, whether the token is reachable,
-// and its index among the keys.
+// The same for tokens of up to 15 bytes: a look-up reads one slot.
 class ShortTokens {
 public:
     struct Token {
+        ShortKey key;
         uint32_t id;
         bool is_reachable;
     };
     void build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable);
-    // False when no token has these bytes.
-    bool find(const ShortKey& key, uint64_t hash, Token& token) const {
-        uint32_t tag = tag_of(hash);
-        for (size_t group = hash >> shift_;; group = (group + 1) & mask_) {
-            const uint32_t* slots = &slots_[group * kGroup];
-            for (unsigned found = matching_tags(slots, kTags, tag); found; found &= found - 1) {
-                uint32_t slot = slots[std::countr_zero(found)];
-                if (keys_[slot & kIndexes] == key) [[likely]] {
-                    token = {ids_[slot & kIndexes], (slot & kReachable) != 0};
-                    return true;
-                }
-            }
-            if (slots[kGroup - 1] == kEmpty) return false;
-        }
+    // The token of these bytes, or nullptr.
+    const Token* find(const ShortKey& key, uint64_t hash) const {
+        const Token& token = tokens_[hash_.place(hash)];
+        return token.key == key ? &token : nullptr;
     }
-    void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[(hash >> shift_) * kGroup]); }
+    void prefetch(uint64_t hash) const { __builtin_prefetch(&tokens_[hash_.place(hash)]); }
 
 private:
-    static constexpr uint32_t kIndexes = (1u << 20) - 1, kReachable = 1u << 20, kEmpty = 0xFFFFFFFF;
-    static constexpr uint32_t kTags = ~(kIndexes | kReachable);
-    // An empty slot is all ones, so no tag may be.
-    static uint32_t tag_of(uint64_t hash) {
-        uint32_t tag = static_cast<uint32_t>(hash >> 8) & kTags;
-        return tag == kTags ? 0 : tag;
-    }
-    HugeVector<uint32_t> slots_;
-    HugeVector<ShortKey> keys_;
-    std::vector<uint32_t> ids_;
-    size_t mask_ = 0;
-    unsigned shift_ = 63;
+    PerfectHash hash_;
+    HugeVector<Token> tokens_ = HugeVector<Token>(1, Token{{}, kNoId, false});
 };
 
 // Says of a position in a text whether some token could cover it. "Yes" may be wrong, "no" never is, so where it
@@ -206,7 +127,27 @@ public:
         return (lefts | rights) != 4 && may_cover_closely(before, after, lefts, rights);
     }
 
+    // The same with six bytes of text around the place, most of all for places between characters of three bytes or more. There
+    // a token starts or ends closer than three bytes only if it begins or ends inside a character, and those few are known
+    // by the two or three bytes they begin or end with.
+    bool may_cover_between(const uint8_t* p) const {
+        uint32_t low, high;
+        std::memcpy(&low, p - 3, 4);
+        std::memcpy(&high, p - 1, 4);
+        bool is_between = (low & 0xE0C0C000u) == 0xE0808000u;  // least byte first: p[-2], p[-1], p[0]
+        bool is_close = across_2_1_.has(low >> 8) | across_1_2_.has(high & 0xFFFFFF) | across_1_1_.has(p[-1], p[0]);
+        if (!is_between | is_close) [[unlikely]] return may_cover(p - 3, 6, 3);
+        return has(context_key(low & 0xFFFFFF, high >> 8, 3, 3));
+    }
+
 private:
+    // Sets of three bytes; "has" may be wrong.
+    struct TripleSet {
+        std::vector<uint64_t> bits = std::vector<uint64_t>(1024);
+        static uint32_t place(uint32_t triple) { return triple * 0x9E3779B1u >> 16; }
+        void add(uint32_t triple) { bits[place(triple) >> 6] |= 1ull << (place(triple) & 63); }
+        bool has(uint32_t triple) const { return bits[place(triple) >> 6] >> (place(triple) & 63) & 1; }
+    };
     // 256 x 256 bits.
     struct PairSet {
         std::vector<uint64_t> bits = std::vector<uint64_t>(1024);
@@ -221,6 +162,7 @@ private:
         return kept | first << 24 | uint64_t{left} << 48 | uint64_t{right} << 50;
     }
     void add(uint64_t key);
+    void add_across(const uint8_t* token, size_t size);
     bool has(uint64_t key) const {
         uint64_t h = key * 0x9E3779B97F4A7C15ull;
         uint64_t bits = 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63);
@@ -233,6 +175,9 @@ private:
     HugeVector<uint64_t> words_{0, 0};
     unsigned shift_ = 63;
     PairSet neighbours_, starts_1_, starts_2_, ends_1_, ends_2_;
+    // First or last bytes of tokens that begin or end inside a character, so many before and after the place between it and another.
+    PairSet across_1_1_;
+    TripleSet across_2_1_, across_1_2_;
 };
 
 enum class Symbols : uint8_t { bytes, characters };
@@ -249,7 +194,7 @@ struct ModelInput {
     std::vector<uint32_t> byte_ids;
     // What ids stand for that no text produces: by id, for decoding alone.
     std::unordered_map<uint32_t, std::string> unproducible;
-    // By id, where it is known already; empty: to be found out.
+    // By id, where it is known already, with merges that are pruned already; empty: to be found out.
     std::vector<uint8_t> reachable;
 };
 
@@ -278,10 +223,16 @@ public:
     bool drops_bytes() const { return drops_bytes_; }
     uint32_t find_token(std::string_view bytes) const { return tokens_by_bytes_.find(bytes); }
     const ShortTokens& short_tokens() const { return short_tokens_; }
-    // Id of a token longer than ShortKey::kMaxBytes that a whole piece of these bytes is, or kNoId.
-    uint32_t find_whole_long(std::string_view bytes) const {
+    // Id of a token longer than ShortKey::kMaxBytes that a whole piece (or a part of one) of these bytes is, or kNoId.
+    uint32_t find_long(std::string_view bytes, bool is_part) const {
         uint32_t id = bytes.size() > longest_token_ ? kNoId : long_tokens_.find(bytes);
-        return id != kNoId && (whole_piece_first_ || reachable_[id]) ? id : kNoId;
+        return id != kNoId && (reachable_[id] || (whole_piece_first_ && !is_part)) ? id : kNoId;
+    }
+    // Is some token the id of a whole piece, though merging its bytes gives others?
+    bool has_unreachable_wholes() const { return has_unreachable_wholes_; }
+    // False where the piece is surely none of those. "Yes" may be wrong.
+    bool may_be_unreachable_whole(std::string_view piece) const {
+        return unreachable_wholes_[unreachable_index(piece)];
     }
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
@@ -293,6 +244,13 @@ public:
 
 private:
     void check_reachable();
+    // Leaves out merges that no text can need (docs/design.md, one way to each token).
+    void prune_merges();
+    static size_t unreachable_index(std::string_view piece) {
+        uint32_t first = 0;
+        std::memcpy(&first, piece.data(), std::min<size_t>(piece.size(), 3));
+        return (first * 0x9E3779B1u ^ static_cast<uint32_t>(piece.size()) * 0x85EBCA77u) >> 16;
+    }
 
     Symbols symbols_;
     bool whole_piece_first_;
@@ -311,6 +269,9 @@ private:
     std::vector<uint32_t> byte_ids_;
     bool drops_bytes_ = false;
     std::vector<uint8_t> reachable_;
+    std::vector<std::pair<uint32_t, uint32_t>> last_pairs_;  // by id of a reachable token; empty once built
+    bool has_unreachable_wholes_ = false;
+    std::vector<bool> unreachable_wholes_;  // by first bytes and size
     CoverFilter cover_;
     size_t longest_token_ = 0;
 };

@@ -43,8 +43,7 @@ private:
 }  // namespace
 
 std::string pack_model(const Model& model) {
-    std::span<const Merge> merges = model.pairs().merges();
-    merges = merges.first(merges.size() - 1);  // less the merge of nothing
+    std::vector<Merge> merges = model.pairs().in_order();
     auto num_ids = static_cast<uint32_t>(model.num_ids());
     std::vector<uint32_t> unproducible, byte_ids;
     for (uint32_t id = 0; id < num_ids; ++id) {

@@ -5,22 +5,24 @@
 namespace gristmill {
 
 namespace {
-constexpr size_t kFirstSlots = 1 << 14;
+constexpr size_t kFewestSlots = 1 << 14;
+// To begin with, 8 MB where so much is allowed: room for the pieces of 14 MB of English, and growing is dear.
+constexpr size_t kFirstSlots = 1 << 18;
 unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
 }  // namespace
 
 // Half of the budget for short pieces, the rest for long ones: slots, bytes and ids.
 PieceTable::PieceTable(size_t max_bytes)
-    : max_short_slots_(std::max(kFirstSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
-      max_long_slots_(std::max(kFirstSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
+    : max_short_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
+      max_long_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
       max_arena_bytes_(std::max<size_t>(max_bytes / 8, 1 << 16)),
-      slots_(kFirstSlots),
-      shift_(shift_for(kFirstSlots / 2)),
-      long_slots_(kFirstSlots),
-      long_shift_(shift_for(kFirstSlots)) {}
+      slots_(std::min(kFirstSlots, max_short_slots_)),
+      shift_(shift_for(slots_.size() / 2)),
+      long_slots_(kFewestSlots),
+      long_shift_(shift_for(kFewestSlots)) {}
 
 const ShortSlot* PieceTable::find(const ShortKey& key, uint64_t hash) const {
-    const ShortSlot* first = home(hash);
+    const ShortSlot* first = homes().of(hash);
     if (first[1].key.high == 0) return first->key == key ? first : nullptr;  // room at home: it can be nowhere else
     size_t mask = slots_.size() - 1;
     size_t i = (hash >> shift_) * 2;
@@ -41,14 +43,23 @@ ShortSlot* PieceTable::free_slot(uint64_t hash) {
     return nullptr;
 }
 
-const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
-    if (num_short_ * 2 >= slots_.size()) grow_short();
+bool PieceTable::make_room(size_t count) {
+    size_t before = generation_;
+    if ((num_short_ + count) * 2 > slots_.size()) grow_short();
+    if ((arena_ids_.size() + count * ShortKey::kMaxBytes) * sizeof(uint32_t) > max_arena_bytes_) forget_short();
+    return generation_ == before;
+}
+
+ShortSlot* PieceTable::claim(const ShortKey& key, uint64_t hash) {
     ShortSlot* slot = free_slot(hash);
     if (!slot) return nullptr;
-    if (count > 3 && (arena_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
-        forget_short();
-        return nullptr;
-    }
+    slot->key = key;
+    slot->count = 0;
+    ++num_short_;
+    return slot;
+}
+
+void PieceTable::fill(ShortSlot* slot, const uint32_t* ids, size_t count) {
     if (count <= 3) {
         std::copy(ids, ids + count, slot->ids);
     } else {
@@ -56,8 +67,12 @@ const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const ui
         arena_ids_.insert(arena_ids_.end(), ids, ids + count);
     }
     slot->count = static_cast<uint32_t>(count);
-    slot->key = key;  // last: an exception above leaves the slot empty
-    ++num_short_;
+}
+
+const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
+    make_room(1);
+    ShortSlot* slot = claim(key, hash);
+    if (slot) fill(slot, ids, count);
     return slot;
 }
 
@@ -66,8 +81,7 @@ void PieceTable::grow_short() {
         forget_short();
         return;
     }
-    size_t factor = slots_.size() < kFirstSlots << 3 ? 4 : 2;  // moving is dear, and so is a table too large for L3
-    HugeVector<ShortSlot> old(std::min(slots_.size() * factor, max_short_slots_));
+    HugeVector<ShortSlot> old(std::min(slots_.size() * 2, max_short_slots_));
     old.swap(slots_);
     shift_ = shift_for(slots_.size() / 2);
     num_short_ = 0;

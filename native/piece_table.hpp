@@ -26,12 +26,23 @@ public:
     // max_bytes bounds everything held here.
     explicit PieceTable(size_t max_bytes);
 
-    // Two slots in one cache line: where a piece lies unless they were taken.
-    const ShortSlot* home(uint64_t hash) const { return slots_.data() + (hash >> shift_) * 2; }
+    // Two slots in one cache line: where a piece lies unless they were taken. A copy of where they are, so that loops which
+    // write elsewhere keep it in registers; it holds until slots move.
+    struct Homes {
+        const ShortSlot* slots;
+        unsigned shift;
+        const ShortSlot* of(uint64_t hash) const { return slots + (hash >> shift) * 2; }
+    };
+    Homes homes() const { return {slots_.data(), shift_}; }
     // The slot of the key, or nullptr.
     const ShortSlot* find(const ShortKey& key, uint64_t hash) const;
     // The new slot, or nullptr when there was no room near its home.
     const ShortSlot* insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count);
+    // The same in three steps, for many pieces at a time: between room for `count` more and their last `fill` no slot
+    // moves. False when slots have moved to make room.
+    bool make_room(size_t count);
+    ShortSlot* claim(const ShortKey& key, uint64_t hash);
+    void fill(ShortSlot* slot, const uint32_t* ids, size_t count);
     // Changes when slots have moved or been forgotten.
     size_t generation() const { return generation_; }
     const uint32_t* arena(uint32_t at) const { return arena_ids_.data() + at; }

@@ -28,10 +28,13 @@ struct ShortKey {
     bool operator==(const ShortKey& other) const { return ((low ^ other.low) | (high ^ other.high)) == 0; }
 
     static constexpr size_t kMaxBytes = 15;
-    // A key that no bytes have.
-    static ShortKey never() { return {0, uint64_t{0x10} << 56}; }
+    static constexpr uint64_t kPart = uint64_t{0x10} << 56;  // may be set in `high` to tell two meanings of the same bytes apart
+    // Keys that no bytes have: of a piece that is too long, and of a part that is.
+    static ShortKey never() { return {0, kPart}; }
+    static ShortKey never_part() { return {1, kPart}; }
 
-    uint64_t hash() const { return low * 0x9E3779B97F4A7C15ull ^ std::rotl(high * 0xD6E8FEB86659FD93ull, 17); }
+    // The same for both meanings.
+    uint64_t hash() const { return low * 0x9E3779B97F4A7C15ull ^ std::rotl((high & ~kPart) * 0xD6E8FEB86659FD93ull, 17); }
 
     // Needs 16 readable bytes at p.
     static ShortKey load(const uint8_t* p, size_t size) {

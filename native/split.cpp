@@ -104,8 +104,16 @@ void Transducer::run_lanes(const uint8_t* text, Lane* lanes) const {
     for (;;) {
         size_t room = SIZE_MAX;
         for (size_t i = 0; i < kCount; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
-        if (run_ascii<kCount>(text, lanes, room) < 4) break;  // a character has at most 4 bytes
-        for (size_t i = 0; i < kCount; ++i) step(text, lanes[i]);
+        room = run_ascii<kCount>(text, lanes, room);
+        if (room <= 4) break;  // a character has at most 4 bytes, and the one after it is looked at
+        unsigned any = 0x80;
+        for (size_t steps = (room - 1) / 4; steps && any >= 0x80; --steps) {  // until all lanes are at ASCII
+            any = 0;
+            for (size_t i = 0; i < kCount; ++i) {
+                step(text, lanes[i]);
+                any |= text[lanes[i].at];
+            }
+        }
     }
 }
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from gristmill import _cuda_emulator
 
-
 GUARD = 4096
 
 

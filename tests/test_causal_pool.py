@@ -13,6 +13,7 @@ import pytest
 
 import gristmill
 from causal_places import real_texts, slow_bytes, slow_word_piece
+from gristmill.causal.opening import open_tokenizer
 from gristmill.causal.pool import Pool, cut_parts
 from gristmill.errors import RunError, TokenizerError
 
@@ -100,8 +101,8 @@ def fill(text):
 
 
 def test_a_killed_process_ends_the_work_with_one_line(folder):
-    fingerprint = causal(folder)._encoder._opened.tokenizer.fingerprint
-    pool = Pool(str(folder), fingerprint, num_processes=2)
+    opened = open_tokenizer(str(folder))
+    pool = Pool(opened.source, opened.class_name, opened.tokenizer.fingerprint, num_processes=2)
     try:
         text, offsets = fill(b"some text " * 10_000)
         assert len(pool.encode(text, offsets, special_tokens="parse")) == 1000
@@ -126,7 +127,7 @@ def test_after_a_killed_process_the_next_call_has_new_ones(folder):
 
 
 def test_a_tokenizer_that_changed_meanwhile_is_refused(folder):
-    pool = Pool(str(folder), "another", num_processes=1)
+    pool = Pool(str(folder), open_tokenizer(str(folder)).class_name, "another", num_processes=1)
     try:
         with pytest.raises(TokenizerError, match="changed while it was used; start again"):
             pool.encode(*fill(b"some text " * 10), special_tokens="parse")

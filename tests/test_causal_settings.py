@@ -99,7 +99,7 @@ def test_the_block_of_a_training_script_is_taken_as_it_is(tmp_path):
         context_length=2048, overlap=128, tokenizer_name="gpt2", batch_size=2000
     )
     for config in (path, str(bare), expected):
-        assert gristmill.CausalLMTokenizer(config).config == expected
+        assert as_causal(config) == expected
 
 
 def test_a_struct_made_in_python_is_checked_too():
@@ -112,3 +112,29 @@ def test_a_struct_made_in_python_is_checked_too():
 def test_paths_are_names_and_every_key_can_be_told():
     assert as_causal(GOOD | {"tokenizer_name": Path("some") / "where"}).tokenizer_name == "some/where"
     assert all(allowed(key) for key in gristmill.CausalLMConfig.__struct_fields__)
+
+
+def test_null_is_as_absent():
+    assert as_causal(GOOD | {"overlap": None, "verbose_level": None}) == as_causal(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no sections; it needs tokenizer"),
+        ("- a\n", "has no sections; it needs tokenizer"),
+        ("tokenizer:\n", "tokenizer.context_length is missing; it needs a whole number"),
+        ("tokeniser:\n  context_length: 8\n", "no such block; the nearest is tokenizer, which takes"),
+        ("context_length: 8\ntokenizer_name: ''\n", "tokenizer_name is missing; it needs text"),
+    ],
+)
+def test_a_file_without_the_block_is_told_of_it(tmp_path, text, message):
+    path = tmp_path / "train.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        gristmill.CausalLMTokenizer(path)
+
+
+def test_the_name_of_a_tokenizer_is_no_config_and_the_message_shows_one():
+    with pytest.raises(InputError, match=r"or a dict such as \{'context_length': 2048, 'tokenizer_name'"):
+        gristmill.CausalLMTokenizer("gpt2")

@@ -4,8 +4,10 @@ import json
 import logging
 import os
 import shutil
+import socket
 
 import datasets
+import huggingface_hub
 import pytest
 import sentencepiece
 from transformers import AutoTokenizer
@@ -152,3 +154,15 @@ def test_an_old_vocabulary_without_a_tokenizer_json_is_loaded(folders, tmp_path)
     expected = AutoTokenizer.from_pretrained(tmp_path)("the other fox")["input_ids"]
     assert AutoTokenizer.from_pretrained(tmp_path).is_fast
     assert first_row(tmp_path, "the other fox")[: len(expected)] == expected[:8]
+
+
+def test_a_hub_that_cannot_be_reached_is_not_asked_again_through_transformers(monkeypatch):
+    def refuse(*_, **__):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no way")
+
+    asked = []
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *where, **_: asked.append(where) or [])
+    with pytest.raises(TokenizerError, match=r"the hub cannot be reached; check the network.*its files$"):
+        first_row("someone/never-fetched")
+    assert asked == []

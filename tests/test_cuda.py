@@ -1,4 +1,5 @@
-"""The kernels, run by the emulator, give the native engine's ids and offsets; without a GPU nothing asks for one."""
+"""The kernels, run by the emulator, give the native engine's ids and offsets; without a GPU nothing asks
+for one."""
 
 import json
 import random
@@ -28,7 +29,9 @@ SPECIALS = ("<|endoftext|>", "<|im_start|>")
 
 
 def of_ranks(name, pattern):
-    return load_rank_model(real.real_ranks(name), Encoding(PATTERNS[pattern], {}), id_offset=0, source=name).spec
+    return load_rank_model(
+        real.real_ranks(name), Encoding(PATTERNS[pattern], {}), id_offset=0, source=name
+    ).spec
 
 
 def of_json(value):
@@ -118,7 +121,16 @@ def test_a_document_larger_than_a_batch_goes_to_the_cpu(engine):
 
 def test_wrong_utf8_is_refused_with_its_place(engine):
     good = "Straße 水 🙂 ".encode() * 90
-    for wrong in (b"\xff", b"\xc3", b"\xe6\xb0", b"\xf0\x9f\x99", b"\x80", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"):
+    for wrong in (
+        b"\xff",
+        b"\xc3",
+        b"\xe6\xb0",
+        b"\xf0\x9f\x99",
+        b"\x80",
+        b"\xc0\xaf",
+        b"\xed\xa0\x80",
+        b"\xf4\x90\x80\x80",
+    ):
         for at in (0, 500, len(good)):
             text = good[:at] + wrong + good[at:]
             buffer = np.frombuffer(good + text + b"then", np.uint8)
@@ -181,5 +193,3 @@ def test_encoding_on_the_cpu_imports_no_gpu_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-

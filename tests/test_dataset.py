@@ -349,7 +349,13 @@ def test_a_run_that_was_made_anew_is_not_what_was_pickled(packed, documents, tmp
 def test_a_folder_that_is_no_finished_run_says_so(packed, tmp_path):
     with pytest.raises(RunError, match=r"has no manifest.json \(no run\)"):
         gristmill.open(tmp_path)
+    with pytest.raises(RunError, match="there is no such folder"):
+        gristmill.open(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"manifest\.json: is a file; a run is a folder"):
+        gristmill.open(packed() / "manifest.json")
     shutil.copytree(packed(), tmp_path / "run")
+    with pytest.raises(RunError, match=r"a part of one: give .*run\)"):
+        gristmill.open(tmp_path / "run" / "units")
     (tmp_path / "run" / "manifest.json").unlink()
     with pytest.raises(RunError, match="not finished; run the same command again"):
         gristmill.open(tmp_path / "run")

@@ -25,8 +25,8 @@ def explain(tokenizer, corpus, tmp_path, **options):
 
 
 def test_the_limit_that_decides_the_workers_is_named(tokenizer, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("gristmill.run.budget.num_cores", lambda: 3)
-    monkeypatch.setattr("gristmill.report.explain.num_cores", lambda: 3)
+    for module in ("run.budget", "run.process", "report.explain"):
+        monkeypatch.setattr(f"gristmill.{module}.num_cores", lambda: 3)
     local = {"run__backend": "local"}
     assert "one for each of the 3 cores" in explain(tokenizer, corpus, tmp_path, **local)["workers"]
     assert "run.workers asks" in explain(tokenizer, corpus, tmp_path, run__workers=2, **local)["workers"]

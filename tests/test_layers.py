@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 # Bottom first. A folder is one layer, whatever its files import from one another.
 LAYERS = (
     {"errors"},
+    {"retry"},
     {"config", "files", "records", "sample", "scripts", "spec", "stopwatch", "unicode_data", "_native"},
     {"hub"},
     {"drafts", "job", "layout", "ledger", "limits"},
@@ -23,6 +24,7 @@ LAYERS = (
     {"tokenizer"},
     {"read", "pack", "training"},
     {"encode", "measure", "plan", "formats", "sidecars"},
+    {"store"},
     {"write", "unit_input"},
     {"write_behind"},
     {"pipeline"},

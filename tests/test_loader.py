@@ -194,6 +194,11 @@ def test_ranks_and_sizes_that_cannot_be_are_refused(options):
         Numbers(5).loader(**options)
 
 
+def test_a_loader_shows_where_it_is():
+    loader = Numbers(5).loader(seed=4, batch_size=2, rank=1, world_size=2)
+    assert repr(loader).endswith(": 2 batches left in epoch 0, rank 1 of 2>")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -211,6 +216,8 @@ def test_a_state_of_something_else_is_refused(change, message):
     loader = Numbers(5).loader(seed=4)
     with pytest.raises(ConfigError, match=message):
         loader.load_state(loader.state() | change)
+    with pytest.raises(ConfigError, match="no state of a loader of version 1: 5"):
+        loader.load_state(5)
     assert loader.state()["position"] == 0
 
 

@@ -111,6 +111,7 @@ def test_runs_are_mixed_by_path_with_all_their_columns(tokenizer, tmp_path):
     ("sources", "options", "message"),
     [
         ({}, {}, "nothing to mix"),
+        ([(Numbers(3), 1)], {}, "given a list; it takes a dict of runs and their weights"),
         ({Numbers(3): 0}, {}, "a number over 0"),
         ({Numbers(3): float("nan")}, {}, "a number over 0"),
         ({Numbers(3): float("inf")}, {}, "a number over 0"),

@@ -9,7 +9,8 @@ import datasets
 import pytest
 import yaml
 
-from gristmill import CausalLMTokenizer, cli
+from gristmill import cli
+from gristmill.causal.settings import as_causal
 from gristmill.sample import train_sample_tokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -112,7 +113,7 @@ def test_there_is_no_example_that_is_not_run():
 
 def test_the_block_for_datasets_is_taken_as_it_is():
     (block,) = [block for block in blocks("yaml") if "context_length" in block]
-    config = CausalLMTokenizer(yaml.safe_load(block)).config
+    config = as_causal(yaml.safe_load(block))
     assert [config.context_length, config.overlap, config.batch_size] == [2048, 128, 2000]
 
 

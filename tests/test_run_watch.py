@@ -186,6 +186,7 @@ def test_a_training_is_told_with_its_pieces_merges_and_compression(tmp_path):
     assert overview["state"] == "finished"
     assert training["counted"]["num_pieces"] == result.num_pieces
     assert training["num_tokens"] == training["vocab_size"] == 500
+    assert training["fit"]["text"][0] > 0
     tokens, counts, sizes = zip(*training["curve"], strict=True)
     assert tokens[-1] == 500
     assert list(counts) == sorted(counts, reverse=True)

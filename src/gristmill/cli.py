@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn, get_args
 import msgspec
 
 from gristmill.cli_dash import add_dash
-from gristmill.cli_output import add_convert, add_inspect, add_verify
+from gristmill.cli_output import add_clean, add_convert, add_inspect, add_verify
 from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.cli_train import add_counts, add_train
 from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPolicy, check_section
@@ -369,6 +369,11 @@ COMMANDS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]]] 
         "write what a finished run holds in another format, without encoding again",
         "gristmill convert shards --to nanogpt --single-file",
         add_convert,
+    ),
+    "clean": (
+        "remove what lost attempts left in a run folder",
+        "gristmill clean s3://bucket/shards --dry-run",
+        add_clean,
     ),
     "train": (
         "train a BPE tokenizer on files of text",

@@ -1,4 +1,4 @@
-"""The commands on what a run has written: inspect, verify, convert. `cli.py` lists them."""
+"""The commands on what a run has written: inspect, verify, convert, clean. `cli.py` lists them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gristmill.errors import ConfigError
 
 def add_inspect(parser: argparse.ArgumentParser) -> None:
     """Describe `inspect`."""
-    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run, or its URL")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
         "--row", type=int, metavar="N", help="row N of the run, from 0; document N of a run without rows"
@@ -43,7 +43,7 @@ def run_inspect_command(arguments: argparse.Namespace) -> int:
     from gristmill.report.inspect import inspect_run, render_inspection
 
     found = inspect_run(
-        Path(arguments.folder), row=arguments.row, document=arguments.document, format=arguments.format
+        arguments.folder, row=arguments.row, document=arguments.document, format=arguments.format
     )
     if arguments.json:
         print(msgspec.json.encode(found).decode())
@@ -54,7 +54,9 @@ def run_inspect_command(arguments: argparse.Namespace) -> int:
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
     """Describe `verify`."""
-    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run, or of a conversion")
+    parser.add_argument(
+        "folder", metavar="OUT", help="the folder of a finished run, or its URL; or that of a conversion"
+    )
     parser.add_argument(
         "--sample",
         type=int,
@@ -87,7 +89,7 @@ def run_verify_command(arguments: argparse.Namespace) -> int:
 
     if arguments.sample is not None and arguments.sample < 0:
         raise ConfigError(f"--sample is {arguments.sample}; it needs a number of documents, or 0")
-    found = verify(Path(arguments.folder), sample=arguments.sample, seed=arguments.seed, on_step=_show_step)
+    found = verify(arguments.folder, sample=arguments.sample, seed=arguments.seed, on_step=_show_step)
     print(msgspec.json.encode(found).decode() if arguments.json else render_verification(found))
     is_as_asked = found.is_complete or not arguments.sample
     return 0 if found.is_sound and is_as_asked else 1
@@ -101,7 +103,7 @@ def _show_step(step: str) -> None:
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
     """Describe `convert`."""
-    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run")
+    parser.add_argument("folder", metavar="OUT", help="the folder of a finished run, or its URL")
     parser.add_argument(
         "--to", required=True, choices=get_args(OutputFormat), metavar="FORMAT", help=FORMAT_NAMES
     )
@@ -120,15 +122,48 @@ webdataset; nothing is encoded again, and ids that both formats keep in the same
 The folder appears when it is whole, with a manifest.json of checksums."""
 
 
+def add_clean(parser: argparse.ArgumentParser) -> None:
+    """Describe `clean`."""
+    parser.add_argument("folder", metavar="OUT", help="the folder of a run, finished or not, or its URL")
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be removed")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.epilog = f"{parser.epilog}\n\n{CLEAN_NOTES}"
+    parser.set_defaults(run=run_clean_command)
+
+
+CLEAN_NOTES = """\
+a worker or machine that dies may leave files of a unit that it did not finish: no reader looks at them, and
+the end of the run removes them. This removes them now, also where the run will not be taken up again; of
+s3:// it also ends uploads that were never finished, which cost money. What is done stays done. It is refused
+while a run is at work in the folder."""
+
+
+def run_clean_command(arguments: argparse.Namespace) -> int:
+    """Remove what lost attempts left."""
+    from gristmill.report.words import of_bytes, plural
+    from gristmill.run.clean import clean
+
+    found = clean(arguments.folder, is_dry=arguments.dry_run)
+    if arguments.json:
+        print(msgspec.json.encode(found).decode())
+        return 0
+    for left in found:
+        print(f"{left.path}  {of_bytes(left.num_bytes) if left.num_bytes else ''}".rstrip())
+    verb = "would be removed" if arguments.dry_run else "removed"
+    total = of_bytes(sum(left.num_bytes for left in found))
+    print(f"{plural(len(found), 'leftover')} {verb}, {total}" if found else "nothing is left over")
+    return 0
+
+
 def run_convert_command(arguments: argparse.Namespace) -> int:
     """Convert a run, and say how to load what was made."""
     from gristmill.convert import convert
     from gristmill.report.summary import render_conversion
 
     made = convert(
-        Path(arguments.folder),
+        arguments.folder,
         arguments.to,
-        output=Path(arguments.output) if arguments.output else None,
+        output=arguments.output,
         is_single_file=arguments.single_file,
         force=arguments.force,
         on_step=_show_step,
@@ -136,5 +171,5 @@ def run_convert_command(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(msgspec.json.encode(made).decode())
     else:
-        print(render_conversion(made.manifest, Path(made.folder), Path(arguments.folder)))
+        print(render_conversion(made.manifest, Path(made.folder), arguments.folder))
     return 0

@@ -23,6 +23,7 @@ from gristmill.config import (
     Preset,
     TokenizeConfig,
 )
+from gristmill.errors import ConfigError
 from gristmill.hub import ALIASES
 from gristmill.job import (
     SECTIONS,
@@ -143,7 +144,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         help="files, folders, globs or URLs; or section.key=value for any option",
     )
     parser.add_argument("-t", "--tokenizer", help="file, folder or hub name")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="the run folder")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="the run folder, or a URL such as s3://bucket/shards")
     parser.add_argument(
         "-c", "--config", metavar="FILE", help="the job as YAML; flags and section.key=value win"
     )
@@ -227,19 +228,21 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     from gristmill.run.process import start_early
 
     job = job_of(arguments)
+    if "://" in job.write.output and (arguments.dash or arguments.dash_port is not None):
+        raise ConfigError(f"{job.write.output}: the page reads a folder of this machine; leave out --dash")
     processes = start_early(job)
     try:
         with page_beside(Path(job.write.output), arguments):
             return _tokenize(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
-        show_interrupted(Path(job.write.output))
+        show_interrupted(job.write.output)
         raise
     finally:
         for process in processes:
             process.end()
 
 
-def show_interrupted(folder: Path) -> None:
+def show_interrupted(folder: str) -> None:
     """Say what a run that was told to end leaves behind."""
     from gristmill.report.summary import render_interrupted
 
@@ -260,7 +263,8 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
         result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
-    write_report(Path(result.folder), is_new=result.last is not None)
+    if "://" not in result.folder:
+        write_report(Path(result.folder), is_new=result.last is not None)
     rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:
         print(msgspec.json.encode(result).decode())

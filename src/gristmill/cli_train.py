@@ -106,7 +106,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
         with page_beside(folder, arguments):
             result = _train(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
-        show_interrupted(folder)
+        show_interrupted(str(folder))
         raise
     finally:
         for process in processes:

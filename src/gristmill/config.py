@@ -165,7 +165,7 @@ class WriteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where the shards go, and in which formats."""
 
     output: str = ""
-    """The run folder."""
+    """The run folder: a path, or a URL of an object store (s3://, gs://, ...)."""
     format: OutputFormat | tuple[OutputFormat, ...] = "megatron"
     """One or several; packed rows only as arrow, parquet, mds, litdata, pt, npy or webdataset."""
     columns: tuple[Column, ...] = ("input_ids", "cu_seqlens")
@@ -188,7 +188,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
     """local: worker processes; inline: threads of this process. Absent: inline for the preset streaming, for
-    memory:// inputs, and for local input of less than 512 MB where no memory is set; else local."""
+    memory:// inputs or output, and for local input of less than 512 MB where no memory is set; else local."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
     memory allows; one for the preset streaming and where inline is asked for."""

@@ -19,13 +19,14 @@ from gristmill.config import OutputFormat, WriteConfig
 from gristmill.drafts import Draft, reported, sync_folder
 from gristmill.errors import ConfigError, RunError
 from gristmill.finished import FinishedRun, is_conversion, num_items, open_run, rows_of, segments_of_rows
-from gristmill.formats import FORMATS, PayloadFormat, check_formats, check_shard, finish_run, read_shard
+from gristmill.formats import FORMATS, PayloadFormat, check_formats, check_shard, finish_run
 from gristmill.formats.payload import END_TYPE, Payload
 from gristmill.formats.protocol import Documents, ItemBlock, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import FileRecord, Manifest, ShardRecord
 from gristmill.run.folder import MANIFEST, locked, read_manifest, write_json
+from gristmill.store import refuse_remote
 from gristmill.verify.hashes import check_file
 from gristmill.write import UNLIMITED, OpenShard, max_shard_tokens
 
@@ -48,10 +49,10 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def convert(
-    folder: Path,
+    folder: str | os.PathLike[str],
     to: OutputFormat,
     *,
-    output: Path | None = None,
+    output: str | os.PathLike[str] | None = None,
     is_single_file: bool = False,
     force: bool = False,
     on_step: OnStep = lambda _step: None,
@@ -59,7 +60,7 @@ def convert(
     """Write what a finished run holds in another format, by default into a folder beside the run's; `force`
     replaces an earlier conversion there."""
     run = open_run(folder)
-    shown = output or Path(f"{folder if folder.name else os.path.abspath(folder)}-{to}")
+    shown = _target(run, to, output)
     output = Path(os.path.abspath(shown))
     config, layout = _settle(run, to, is_single_file)
     _check_target(output, force=force)
@@ -76,11 +77,21 @@ def convert(
     return Conversion(folder=str(shown), manifest=manifest)
 
 
+def _target(run: FinishedRun, to: OutputFormat, output: str | os.PathLike[str] | None) -> Path:
+    """The folder to be written, by default beside the run's."""
+    if output is not None:
+        refuse_remote(os.fspath(output), "a conversion")
+        return Path(output)
+    if run.store.is_remote:
+        raise ConfigError(f"{run.store}: name a folder of this machine for the conversion with --output")
+    return Path(f"{run.folder if run.folder.name else os.path.abspath(run.folder)}-{to}")
+
+
 def _settle(run: FinishedRun, to: OutputFormat, is_single_file: bool) -> tuple[WriteConfig, Layout]:
     """How the run would have been written in the other format; refuses what that cannot hold."""
     if to in run.layout.formats and not is_single_file:
         raise ConfigError(
-            f"{run.folder}: holds {to} already, in {run.folder / to}; --single-file makes one file of it"
+            f"{run.store}: holds {to} already, in {run.store}/{to}; --single-file makes one file of it"
         )
     config = msgspec.structs.replace(run.plan.config.write, format=to, shard_bytes=UNLIMITED)
     layout = msgspec.structs.replace(run.layout, formats=(to,))
@@ -89,7 +100,7 @@ def _settle(run: FinishedRun, to: OutputFormat, is_single_file: bool) -> tuple[W
     largest = sum(sizes) if is_single_file else max([*sizes, 0])
     if largest > max_shard_tokens(config, layout):
         remedy = "leave out --single-file" if is_single_file else "tokenize with a smaller write.shard_bytes"
-        raise ConfigError(f"{run.folder}: {largest} tokens are more than a file of {to} holds; {remedy}")
+        raise ConfigError(f"{run.store}: {largest} tokens are more than a file of {to} holds; {remedy}")
     return config, layout
 
 
@@ -176,6 +187,7 @@ class _OneShard:
         linked = _payload_file(self._run, shard) if is_payload and self._can_link else None
         if linked is None:
             return OpenShard(self._stage, name, self._config, self._layout)
+        self._run.store.fetch([linked])
         source, known = self._run.folder / linked.path, linked
 
         def make_payload(stem: Path, layout: Layout, shelf: list[Draft]) -> Payload:
@@ -187,7 +199,7 @@ class _OneShard:
         """Append all that a shard of the run holds, once it is known to be sound."""
         run = self._run
         source = _sound_format(run, shard)
-        for block in read_shard(run.folder, shard, source, run.layout).blocks():
+        for block in run.read(shard, source).blocks():
             last = first + len(block.offsets) - 1
             if run.has_rows:
                 opened.add_rows(_rows(run, unit, block, first, last))
@@ -224,7 +236,7 @@ def _payload_file(run: FinishedRun, shard: ShardRecord) -> FileRecord | None:
         if name in PAYLOAD_FILES:
             found = [f for f in shard.files.get(name, []) if f.path.endswith(PAYLOAD_FILES[name])]
             if len(found) != 1:
-                raise RunError(f"{run.folder}: shard {shard.name} has no file of ids; verify says more")
+                raise RunError(f"{run.store}: shard {shard.name} has no file of ids; verify says more")
             return found[0]
     return None
 
@@ -233,6 +245,7 @@ def _sound_format(run: FinishedRun, shard: ShardRecord) -> OutputFormat:
     """The format a shard is read in, its files and what is known of them found right."""
     names = run.layout.formats
     name = next((name for name in names if name in PAYLOAD_FILES), names[0])
+    run.store.fetch(shard.files.get(name, []))
     faults = check_shard(run.folder, shard, name, run.layout)
     faults += [fault for file in shard.files.get(name, []) if (fault := check_file(run.folder, file))]
     if faults:
@@ -250,7 +263,7 @@ def _documents(run: FinishedRun, unit: int, block: ItemBlock, first: int, last: 
     """The documents of a block, those of one file at a time."""
     table = np.array(run.documents(unit)[first:last])
     if not np.array_equal(np.diff(block.offsets), table["num_tokens"]):
-        raise RunError(f"{run.folder}: unit {unit}: documents are not as long as its sidecar says; verify it")
+        raise RunError(f"{run.store}: unit {unit}: documents are not as long as its sidecar says; verify it")
     files = np.array([part.file for part in run.plan.units[unit].slices])[table["slice"]]
     cuts = [0, *(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)]
     names = run.names(unit)
@@ -288,7 +301,7 @@ def _finish(
     num_there = sum(map(num_items, shards)), sum(shard.num_tokens for shard in shards)
     num_expected = run.starts[-1], sum(shard.num_tokens for _, shard in run.shards)
     if num_there != num_expected:
-        raise RunError(f"{run.folder}: its shards hold other counts than its records say; verify says more")
+        raise RunError(f"{run.store}: its shards hold other counts than its records say; verify says more")
     manifest = msgspec.structs.replace(run.manifest, formats=(to,), shards=shards, sidecars=tuple(extra))
     write_json(stage / to / MANIFEST, manifest)
     sync_folder(stage / to)

@@ -30,6 +30,8 @@ class BadFileError(InputError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.is_passing = False
+        """A store went on failing for reasons that should pass: the file may be sound."""
 
 
 class BadDocumentError(InputError):

@@ -19,15 +19,18 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.config import TokenizerConfig
+from gristmill.config import OutputFormat, TokenizerConfig
 from gristmill.errors import InputError, RunError
+from gristmill.formats import read_shard
+from gristmill.formats.protocol import ShardView
 from gristmill.layout import Layout
 from gristmill.pack.rows import RowIds, Rows, offsets_of
 from gristmill.plan import Plan
 from gristmill.records import Manifest, ShardRecord, UnitRecord
 from gristmill.run.folder import MANIFEST, PLAN, QUARANTINE, read_records, require_manifest, require_plan
 from gristmill.run.quarantine import first_records, quarantined
-from gristmill.sidecars import DOCUMENT, FOLDER, SEGMENT, read_table
+from gristmill.sidecars import DOCUMENT, FOLDER, SEGMENT, Quarantined, find_sidecar, read_table
+from gristmill.store import CachedFolder, FinishedFolder, open_finished
 
 SHARD_NAME = re.compile(r"\d{5,}-\d{3,}")
 MAX_NAMES_SHOWN = 5
@@ -73,10 +76,15 @@ class Occurrence(NamedTuple):
 class FinishedRun:
     """What a run folder holds, read once."""
 
-    folder: Path
+    store: FinishedFolder
     plan: Plan
     manifest: Manifest
     records: dict[int, UnitRecord]
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are read on this machine: its own, or that of the copies."""
+        return self.store.path
 
     @property
     def layout(self) -> Layout:
@@ -130,12 +138,32 @@ class FinishedRun:
         path = self._sidecar(unit, "names")
         return _map_table(path, np.dtype(np.uint8)) if self.plan.config.read.id_field is not None else None
 
+    def read(self, shard: ShardRecord, name: OutputFormat) -> ShardView:
+        """Open a shard in a format; damage raises `RunError`."""
+        self.store.fetch(shard.files.get(name, []))
+        return read_shard(self.folder, shard, name, self.layout)
+
+    def quarantined(self) -> Iterator[Quarantined]:
+        """Every entry of its quarantine, in the order of the input."""
+        kept = (find_sidecar(record.sidecars, "quarantine") for record in self.records.values())
+        self.store.fetch([file for file in kept if file is not None])
+        return quarantined(self.folder, self.plan, self.records.values())
+
     def _sidecar(self, unit: int, kind: str) -> Path:
-        return self.folder / FOLDER / f"{self.plan.unit_name(unit)}.{kind}"
+        record = self.records.get(unit)
+        found = find_sidecar(record.sidecars, kind) if record else None
+        if found is None:
+            return self.folder / FOLDER / f"{self.plan.unit_name(unit)}.{kind}"
+        self.store.fetch([found])
+        return self.folder / found.path
 
 
-def open_run(folder: Path) -> FinishedRun:
+def open_run(where: str | os.PathLike[str] | FinishedFolder) -> FinishedRun:
     """A finished run, or what is wrong with the folder."""
+    store = open_finished(where) if isinstance(where, str | os.PathLike) else where
+    if isinstance(store, CachedFolder):
+        store.pull()
+    folder = store.path
     if is_conversion(folder):
         raise RunError(f"{folder}: holds a conversion, not a run; name the folder of the run that it is of")
     plan = require_plan(folder)
@@ -147,7 +175,7 @@ def open_run(folder: Path) -> FinishedRun:
             raise RunError(f"{folder}: {name!r} is no name of a shard; a record is damaged")
     if any(not 0 <= part.file < len(plan.files) for unit in plan.units for part in unit.slices):
         raise RunError(f"{folder}: its plan reads a file that it does not name; it is damaged")
-    return FinishedRun(folder, plan, manifest, records)
+    return FinishedRun(store, plan, manifest, records)
 
 
 def is_conversion(folder: Path) -> bool:
@@ -166,7 +194,7 @@ def find_item(run: FinishedRun, index: int) -> Place:
     if not 0 <= index < total:
         kind = "row" if run.has_rows else "document"
         there = f"it has {kind}s 0..{total - 1}" if total else f"it has no {kind}s"
-        raise InputError(f"{run.folder}: has no {kind} {index}; {there}")
+        raise InputError(f"{run.store}: has no {kind} {index}; {there}")
     at = bisect_right(run.starts, index) - 1
     unit, shard = run.shards[at]
     return Place(unit, index - run.unit_starts[unit], shard, index - run.starts[at])
@@ -177,7 +205,7 @@ def source_of(run: FinishedRun, key: int) -> Source:
     unit, number = key >> 32, key & 0xFFFFFFFF
     table = run.documents(unit)
     if number >= len(table) or (unit, int(table[number]["slice"])) not in run.first_records:
-        raise RunError(f"{run.folder}: unit {unit} has no document {number}; gristmill verify says more")
+        raise RunError(f"{run.store}: unit {unit} has no document {number}; gristmill verify says more")
     entry = table[number]
     part = int(entry["slice"])
     position = int(entry["position"])
@@ -218,7 +246,7 @@ def find_documents(run: FinishedRun, wanted: str) -> list[int]:
     found = by_name or list(_at_record(run, wanted))
     if not found:
         raise InputError(
-            f"{run.folder}: no document {wanted!r}; give its id, where the run was made with read.id_field, "
+            f"{run.store}: no document {wanted!r}; give its id, where the run was made with read.id_field, "
             "or FILE:RECORD, such as part-0.jsonl:16"
         )
     return found
@@ -291,15 +319,15 @@ def _at_record(run: FinishedRun, wanted: str) -> Iterator[int]:
                 yield (unit << 32) + at
                 return
     path = run.plan.files[file].path
-    for bad in quarantined(run.folder, run.plan, run.records.values()):
+    for bad in run.quarantined():
         if (bad.file, bad.record) == (path, record):
             why = f"{bad.reason}{': ' + bad.detail if bad.detail else ''}"
             raise InputError(
-                f"{run.folder}: record {record} of {name} was bad and is no document of this run ({why}); "
-                f"see {run.folder / QUARANTINE}"
+                f"{run.store}: record {record} of {name} was bad and is no document of this run ({why}); "
+                f"see {run.store}/{QUARANTINE}"
             )
     raise InputError(
-        f"{run.folder}: record {record} of {name} is no document of this run; it was skipped, left out by a "
+        f"{run.store}: record {record} of {name} is no document of this run; it was skipped, left out by a "
         "limit, or is not there"
     )
 
@@ -314,7 +342,7 @@ def _file_named(run: FinishedRun, name: str) -> int:
         more = f" and {len(near) - MAX_NAMES_SHOWN} more" if len(near) > MAX_NAMES_SHOWN else ""
         what = "is the end of several input files' names" if found else "is no input file of this run"
         raise InputError(
-            f"{run.folder}: {name!r} {what}; there are {', '.join(near[:MAX_NAMES_SHOWN])}{more}"
+            f"{run.store}: {name!r} {what}; there are {', '.join(near[:MAX_NAMES_SHOWN])}{more}"
         )
     return found[0]
 

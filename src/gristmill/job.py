@@ -48,8 +48,8 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
 }
 
 
-def read_job_file(path: str | Path) -> dict[str, Any]:
-    """The values of a YAML file, sections by name."""
+def read_job_file(path: str | Path, *, needs: Iterable[str] = SECTIONS) -> dict[str, Any]:
+    """The values of a YAML file, sections by name; `needs` are those that a file without any is told of."""
     import yaml
 
     try:
@@ -59,7 +59,7 @@ def read_job_file(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: has no sections; it needs {', '.join(SECTIONS)}")
+        raise ConfigError(f"{path}: has no sections; it needs {', '.join(needs)}")
     return values
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import TokenizeConfig
 from gristmill.encode import encode_documents
-from gristmill.files import write_whole
 from gristmill.ledger import check_balance
 from gristmill.limits import Block, Limit, OnBlock
 from gristmill.measure import Measurements
@@ -22,8 +21,9 @@ from gristmill.pack.windows import split_segments
 from gristmill.plan import Plan, Unit
 from gristmill.read import Blocks
 from gristmill.records import Ledger, UnitRecord
-from gristmill.sidecars import FOLDER, Sidecars, read_segments
+from gristmill.sidecars import FOLDER, Sidecars, find_sidecar, read_segments
 from gristmill.stopwatch import Stopwatch
+from gristmill.store import RunFolder
 from gristmill.tokenizer import Tokenizer
 from gristmill.unit_input import UnitInput
 from gristmill.write import ShardWriter
@@ -36,12 +36,17 @@ class Job:
 
     config: TokenizeConfig
     plan: Plan
-    folder: Path
+    store: RunFolder
     tokenizer: Tokenizer | None
     """Absent where only tails are packed."""
     blocks: Blocks
     num_threads: int
     write_behind: bool
+
+    @property
+    def folder(self) -> Path:
+        """Where files are made on this machine."""
+        return self.store.path
 
     def with_blocks(self, block_bytes: int | None) -> Job:
         """The same job in smaller blocks, where a size is given."""
@@ -75,9 +80,10 @@ def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit) -> UnitOutp
     output = UnitOutput(job, len(job.plan.units), limit)
     try:
         for record in records:
-            if record.ledger.tokens_carried:
-                path = job.folder / FOLDER / f"{job.plan.unit_name(record.unit)}.tail"
-                output.receive(read_segments(path))
+            tail = find_sidecar(record.sidecars, "tail")
+            if record.ledger.tokens_carried and tail is not None:
+                job.store.fetch([tail])
+                output.receive(read_segments(job.folder / tail.path))
         output.finish_packing(is_last=True)
         return output
     except BaseException:
@@ -104,14 +110,17 @@ class UnitOutput:
         self._job = job
         self._index = index
         self._rows_left, self._tokens_left = limit
+        self._is_again = limit != Limit()
+        """Limits are of units that may have been done before without them."""
         self._is_limited = False
         self._counts: Counter[str] = Counter()
         self._documents_dropped: Counter[str] = Counter()
         self._tokens_dropped: Counter[str] = Counter()
         name = job.plan.unit_name(index)
-        writer = ShardWriter(job.folder, name, job.config.write, job.plan.layout)
+        attempt = job.store.new_attempt()
+        writer = ShardWriter(job.folder, name, job.config.write, job.plan.layout, attempt=attempt)
         self._writer = WriteBehind(writer) if job.write_behind else writer
-        self._sidecars = Sidecars(job.folder, name)
+        self._sidecars = Sidecars(job.folder, name, attempt)
         self.input = UnitInput(job.plan.files, job.config.read, job.blocks, self._sidecars)
         self._measurements = Measurements(job.config.pack.sequence_length)
         self._packer = _make_packer(job)
@@ -174,9 +183,11 @@ class UnitOutput:
             measured=self._measurements.measured(len(self.input.slice_records)),
             stage_s=self.watch.seconds(),
         )
-        path = self._job.folder / FOLDER / f"{self._job.plan.unit_name(self._index)}.json"
-        write_whole(path, msgspec.json.encode(record))
-        return record
+        path = f"{FOLDER}/{self._job.plan.unit_name(self._index)}.json"
+        files = [file for shard in shards for files in shard.files.values() for file in files]
+        content = msgspec.json.encode(record)
+        there = self._job.store.commit(path, content, [*files, *sidecars], is_again=self._is_again)
+        return record if there == content else msgspec.json.decode(there, type=UnitRecord)
 
     def abandon(self) -> None:
         """Leave nothing behind."""

@@ -4,6 +4,8 @@ Every file grows under a hidden name, and gets its own when the unit is committe
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +50,9 @@ class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
 class Sidecars:
     """Writes a unit's sidecars."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, attempt: str = "") -> None:
         self._folder = folder
-        self._name = name
+        self._name = f"{name}{attempt}"
         self._files: dict[str, Draft] = {}
         self._shelf: list[Draft] = []
         self._num_rows = 0
@@ -146,6 +148,12 @@ def read_segments(path: Path) -> Segments:
     with path.open("rb") as file:
         arrays = [np.load(file, allow_pickle=False) for _ in range(4)]
     return Segments(*arrays)
+
+
+def find_sidecar(files: Iterable[FileRecord], kind: str) -> FileRecord | None:
+    """The file of one kind among those beside a unit's record."""
+    name = re.compile(rf"{FOLDER}/[0-9]+(-[0-9a-f]{{8}})?\.{kind}")
+    return next((file for file in files if name.fullmatch(file.path)), None)
 
 
 def read_table(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:

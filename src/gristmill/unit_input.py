@@ -10,6 +10,7 @@ from gristmill.config import ReadConfig
 from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.plan import Unit
 from gristmill.read import Blocks, InputFile, describe_file, is_pinned, is_remote, read_slice, unreadable
+from gristmill.retry import UnreachableError
 from gristmill.sidecars import Quarantined, Sidecars
 
 
@@ -73,7 +74,8 @@ class UnitInput:
         except BadFileError as error:
             if error.reason == "unreadable" and is_remote(file.path):
                 # The store or the network, not the file: what comes next time may be whole.
-                raise RunError(f"{file.path}: {error.detail}; run the same command again to go on") from error
+                said = f"{file.path}: {error.detail}; run the same command again to go on"
+                raise (UnreachableError(said) if error.is_passing else RunError(said)) from error
             if self._config.on_bad_file == "fail":
                 raise RunError(
                     f"{file.path}, record {num_records} of the part from {part.start}: {error}; "

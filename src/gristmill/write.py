@@ -36,9 +36,12 @@ UNLIMITED = 1 << 62
 class ShardWriter:
     """Writes the shards of one unit; which item goes into which shard does not depend on how they come."""
 
-    def __init__(self, folder: Path, name: str, config: WriteConfig, layout: Layout) -> None:
+    def __init__(
+        self, folder: Path, name: str, config: WriteConfig, layout: Layout, *, attempt: str = ""
+    ) -> None:
         self._folder = folder
         self._name = name
+        self._attempt = attempt
         self._config = config
         self._layout = layout
         self._max_tokens = max_shard_tokens(config, layout)
@@ -113,7 +116,9 @@ class ShardWriter:
                 continue
             if shard is None:
                 name = f"{self._name}-{len(self._records):03d}"
-                shard = self._open = OpenShard(self._folder, name, self._config, self._layout)
+                shard = self._open = OpenShard(
+                    self._folder, name, self._config, self._layout, attempt=self._attempt
+                )
             # A shard has at least one item, however large.
             stop = start + max(fitting, 1)
             yield shard, start, stop
@@ -158,9 +163,11 @@ class OpenShard:
         layout: Layout,
         *,
         make_payload: MakePayload = Payload,
+        attempt: str = "",
     ) -> None:
         self._folder = folder
         self._name = name
+        self._attempt = attempt
         self._make_payload = make_payload
         self._payload: Payload | None = None
         self._writers: dict[str, FormatWriter] = {}
@@ -216,7 +223,7 @@ class OpenShard:
     def _open_formats(self, config: WriteConfig, layout: Layout) -> None:
         for name in formats_of(config):
             chosen = FORMATS[name]
-            stem = stem_of(self._folder, name, self._name)
+            stem = stem_of(self._folder, name, f"{self._name}{self._attempt}")
             if isinstance(chosen, PayloadFormat):
                 self._payload = self._payload or self._make_payload(stem, layout, self._shelf)
                 self._writers[name] = chosen.open(stem, self._payload)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import cached_property
 from typing import Any
 
 from gristmill.causal.encoding import Encoder
@@ -19,11 +18,13 @@ LOGGER = "gristmill.causal"
 class CausalLMTokenizer:
     """Turns datasets of text into datasets of rows with `input_ids`, `attention_mask` and `labels`.
 
-    The config is a CausalLMConfig, a dict or the path of a YAML file, its keys bare or under `tokenizer`."""
+    The config is a CausalLMConfig, a dict or the path of a YAML file, its keys bare or under `tokenizer`. The
+    tokenizer is loaded at once, so that a wrong name is known before any work."""
 
     def __init__(self, config: CausalSource) -> None:
         self._config = as_causal(config)
         _show_logs(self._config.verbose_level)
+        self._encoder = Encoder(self._config)
 
     def __repr__(self) -> str:
         config = self._config
@@ -48,8 +49,7 @@ class CausalLMTokenizer:
                 made = {name: tokenize_table(one, self._encoder, name=name) for name, one in dataset.items()}
                 return datasets.DatasetDict(made)
         finally:
-            if "_encoder" in self.__dict__:
-                self._encoder.rest()
+            self._encoder.rest()
         if isinstance(dataset, datasets.IterableDataset):
             return tokenize_stream(dataset, self._encoder)
         if isinstance(dataset, datasets.IterableDatasetDict):
@@ -59,10 +59,6 @@ class CausalLMTokenizer:
             f"dataset is a {type(dataset).__name__}; it needs a Dataset, DatasetDict, IterableDataset or "
             "IterableDatasetDict of the package datasets (Dataset.from_list makes one of dicts)"
         )
-
-    @cached_property
-    def _encoder(self) -> Encoder:
-        return Encoder(self._config)
 
 
 def _show_logs(level: str) -> None:

@@ -110,8 +110,10 @@ class Encoder:
         if (self.num_proc or 1) == 1 or policy == "error":
             return self._opened.tokenizer.encode_batch((text, offsets), special_tokens=policy)
         if self._pool is None or self._pool_owner != os.getpid():
-            tokenizer = self._opened.tokenizer
-            self._pool = Pool(self._opened.source, tokenizer.fingerprint, num_processes=self.num_proc or 1)
+            source, class_name = self._opened.source, self._opened.class_name
+            assert class_name is not None
+            fingerprint = self._opened.tokenizer.fingerprint
+            self._pool = Pool(source, class_name, fingerprint, num_processes=self.num_proc or 1)
             self._pool_owner = os.getpid()
             weakref.finalize(self, self._pool.end)
         try:

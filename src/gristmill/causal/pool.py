@@ -30,6 +30,7 @@ class Open(msgspec.Struct, frozen=True, tag="open"):
     """To a process, first."""
 
     source: str
+    class_name: str
 
 
 class Opened(msgspec.Struct, frozen=True, tag="opened"):
@@ -66,7 +67,7 @@ Answer = Opened | Ids | Failed
 class Pool:
     """So many processes with the same tokenizer; parts of a batch are joined in their order."""
 
-    def __init__(self, source: str, fingerprint: str, *, num_processes: int) -> None:
+    def __init__(self, source: str, class_name: str, fingerprint: str, *, num_processes: int) -> None:
         self._threads = ThreadPoolExecutor(num_processes)
         self._processes = [WorkerProcess(is_frugal=False, program=PROGRAM) for _ in range(num_processes)]
         self._idle: queue.SimpleQueue[_Talk] = queue.SimpleQueue()
@@ -74,7 +75,7 @@ class Pool:
         self._owner = os.getpid()
         for process in self._processes:
             talk = _Talk(process)
-            talk.send(Open(source))
+            talk.send(Open(source, class_name))
             self._idle.put(talk)
 
     def encode(self, text: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens) -> TokenBatch:

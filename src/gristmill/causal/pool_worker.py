@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
-from gristmill.causal.opening import open_tokenizer
+from gristmill.causal.opening import open_class
 from gristmill.causal.pool import Failed, Ids, Open, Opened, Part, write_all
 from gristmill.errors import GristmillError
 from gristmill.tokenizer import Tokenizer
@@ -27,7 +27,8 @@ def main() -> None:
     os.dup2(2, 1)
     orders = sys.stdin.buffer
     try:
-        tokenizer = open_tokenizer(msgspec.json.decode(orders.readline(), type=Open).source).tokenizer
+        named = msgspec.json.decode(orders.readline(), type=Open)
+        tokenizer = open_class(named.source, named.class_name)
     except GristmillError as error:
         _answer(answers, Failed(type(error).__name__, str(error)))
         return

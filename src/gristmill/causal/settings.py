@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import msgspec
 
 from gristmill.config import CausalLMConfig
-from gristmill.errors import ConfigError
+from gristmill.errors import ConfigError, InputError
 from gristmill.job import literals, read_job_file
 
 CausalSource = CausalLMConfig | Mapping[str, Any] | str | os.PathLike[str]
@@ -42,17 +42,23 @@ MAX_VALUE_SHOWN = 80
 
 def as_causal(config: CausalSource) -> CausalLMConfig:
     """The config that a struct, a dict or a YAML file describe, with the block under `tokenizer` or bare."""
-    values, where = _block_of(config)
+    named, where = _block_of(config)
     known: tuple[str, ...] = CausalLMConfig.__struct_fields__
-    for key, value in values.items():
+    for key, value in named.items():
+        if key not in known and isinstance(value, Mapping):
+            raise ConfigError(
+                f"{where}{key} is {_shown(value)}: no such block; the nearest is {BLOCK}, which takes "
+                f"{', '.join(known)}"
+            )
         if key not in known:
             near = nearest(str(key), known)
             raise ConfigError(
                 f"{where}{key} is {_shown(value)}: no such key; the nearest is {near}, which takes "
                 f"{allowed(near)}; there are {', '.join(known)}"
             )
+    values = {key: value for key, value in named.items() if value is not None}  # null is absent
     for key in REQUIRED:
-        if values.get(key) is None:
+        if values.get(key, "") == "":
             raise ConfigError(f"{where}{key} is missing; it needs {allowed(key)}")
     checked = {key: _check(key, value, where) for key, value in values.items()}
     made = CausalLMConfig(**checked)
@@ -110,15 +116,25 @@ def _block_of(config: CausalSource) -> tuple[Mapping[str, Any], str]:
     if isinstance(config, CausalLMConfig):  # one made in Python was never checked
         values = msgspec.structs.asdict(config)
     elif isinstance(config, str | os.PathLike):
-        values, where = read_job_file(Path(config)), f"{os.fspath(config)}: "
-    if isinstance(values, Mapping) and isinstance(values.get(BLOCK), Mapping):
-        values, where = values[BLOCK], f"{where}{BLOCK}."
+        values, where = _read_file(config), f"{os.fspath(config)}: "
+    if isinstance(values, Mapping) and isinstance(values.get(BLOCK, ""), Mapping | None):
+        values, where = values[BLOCK] or {}, f"{where}{BLOCK}."
     if not isinstance(values, Mapping):
         raise ConfigError(
             f"config is {_shown(config)}; it needs a CausalLMConfig, a dict with context_length and "
             "tokenizer_name, or the path of a YAML file that has them, bare or under tokenizer:"
         )
     return values, where
+
+
+def _read_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    try:
+        return read_job_file(Path(path), needs=[BLOCK])
+    except InputError as error:
+        raise InputError(
+            f"{error}; the config is the path of a YAML file, or a dict such as "
+            "{'context_length': 2048, 'tokenizer_name': 'gpt2'}"
+        ) from error
 
 
 def _shown(value: Any) -> str:

@@ -123,7 +123,7 @@ def _cut(chunk: Any, column: str, first_row: int, most: int) -> Iterator[Part]:
     try:
         text, offsets = flatten_texts(chunk)
     except InputError as error:
-        raise InputError(f"column {column}, rows from {first_row}: {error}") from error
+        raise InputError(f"column {column}, rows from {first_row}: {error}; set text_column") from error
     start = 0
     while start < len(chunk):
         stop = int(np.searchsorted(offsets, offsets[start] + most, side="right")) - 1

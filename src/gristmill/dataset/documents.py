@@ -71,8 +71,8 @@ class WindowItems:
     def __init__(self, run: SourceRun, length: int) -> None:
         if not isinstance(FORMATS[run.format], PayloadFormat):
             raise ConfigError(
-                f"{run.folder}: documents in {run.format} are no stream to cut into rows of {length}; "
-                f"gristmill convert {run.folder} --to megatron, or tokenize with pack.mode concat"
+                f"{run.store}: documents in {run.format} are no stream to cut into rows of {length}; "
+                f"gristmill convert {run.store} --to megatron, or tokenize with pack.mode concat"
             )
         self._starts = [0, *itertools.accumulate(shard.num_tokens for shard in run.manifest.shards)]
         self._opened: Cache[int, PayloadView] = Cache(lambda at: _stream(run, at), MAX_OPEN_SHARDS)
@@ -124,7 +124,7 @@ def _view(run: SourceRun, at: int) -> ShardView:
     view = FORMATS[run.format].read(run.stem(shard), run.layout)
     if view.num_items != shard.num_documents:
         raise RunError(
-            f"{run.folder}: shard {shard.name} holds {view.num_items} documents, its record says "
+            f"{run.store}: shard {shard.name} holds {view.num_items} documents, its record says "
             f"{shard.num_documents}; gristmill verify says more"
         )
     return view
@@ -136,6 +136,6 @@ def _stream(run: SourceRun, at: int) -> PayloadView:
     num_tokens = run.manifest.shards[at].num_tokens
     if len(view.tokens) != num_tokens or (num_tokens and view.span(view.num_items - 1)[1] != num_tokens):
         raise RunError(
-            f"{run.folder}: shard {run.manifest.shards[at].name} is damaged; gristmill verify says more"
+            f"{run.store}: shard {run.manifest.shards[at].name} is damaged; gristmill verify says more"
         )
     return view

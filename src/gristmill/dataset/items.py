@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from gristmill.config import OutputFormat
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
-from gristmill.formats import FORMATS, check_size, map_rows
+from gristmill.formats import ATTEMPT, FORMATS, check_size, map_rows
 from gristmill.formats.mapped import BORDERS, RowShard, ViewRows
 from gristmill.layout import Layout
 from gristmill.records import Manifest, ShardRecord
 from gristmill.run.folder import MANIFEST, require_manifest
-from gristmill.sidecars import FOLDER, SEGMENT, read_table
+from gristmill.sidecars import FOLDER, SEGMENT, find_sidecar, read_table
+from gristmill.store import FinishedFolder
 
 MAX_OPEN_SHARDS = 1024
 """Mapped at a time; a few kilobytes each, beside what the system keeps of the files."""
@@ -32,6 +33,8 @@ MAX_OPEN_VIEWS = 8
 MAX_OPEN_UNITS = 64
 """Whose segments are known; 8 bytes a row."""
 UNIT_NAME = re.compile(r"[0-9]{5,}")
+UNIT_FILE = re.compile(rf"{ATTEMPT}\.\w+$")
+"""What the name of a unit's file has beside that of the unit."""
 FILE_NAME = re.compile(r"(?:\w+/)?[\w-][\w.-]*", re.ASCII)
 
 Key = TypeVar("Key")
@@ -75,12 +78,17 @@ class Items(Protocol):
 class SourceRun:
     """A run, or a conversion of one, that is read in one of its formats."""
 
-    folder: Path
+    store: FinishedFolder
     manifest: Manifest
     layout: Layout
     format: OutputFormat
     identity: str
     """Changes when anything in the manifest does."""
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are read on this machine: its own, or that of the copies."""
+        return self.store.path
 
     def stem(self, shard: ShardRecord) -> Path:
         """Where the files of a shard lie, all of them there and of their size."""
@@ -88,19 +96,21 @@ class SourceRun:
         suffix = FORMATS[self.format].suffixes[0]
         named = [file.path for file in files if file.path.endswith(suffix)]
         if len(named) != 1 or not all(FILE_NAME.fullmatch(file.path) for file in files):
-            raise RunError(f"{self.folder}: shard {shard.name} names no file of {self.format}; it is damaged")
+            raise RunError(f"{self.store}: shard {shard.name} names no file of {self.format}; it is damaged")
+        self.store.fetch(files)
         faults = [fault for file in files for fault in check_size(self.folder, file)]
         if faults:
             raise RunError(f"{faults[0]}; run the job again to make it anew, or copy the whole folder again")
         return self.folder / named[0].removesuffix(suffix)
 
 
-def find_run(folder: Path, wanted: OutputFormat | None) -> SourceRun:
+def find_run(store: FinishedFolder, wanted: OutputFormat | None) -> SourceRun:
     """A finished run by its manifest alone, read in the format wanted or the first that it has."""
+    folder = store.path
     manifest = require_manifest(folder)
     names = ", ".join(manifest.formats)
     if wanted is not None and wanted not in manifest.formats:
-        raise RunError(f"{folder}: has no {wanted} (it has {names}); gristmill convert makes it")
+        raise RunError(f"{store}: has no {wanted} (it has {names}); gristmill convert makes it")
     fields = {name: getattr(manifest, name, None) for name in Layout.__struct_fields__}
     try:
         layout = msgspec.convert(fields, Layout)
@@ -110,7 +120,7 @@ def find_run(folder: Path, wanted: OutputFormat | None) -> SourceRun:
     if not layout.formats or any(min(count) < 0 for count in counts):
         raise RunError(f"{folder / MANIFEST}: is damaged (no format, or a count under 0); copy it again")
     identity = hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()[:16]
-    return SourceRun(folder, manifest, layout, wanted or layout.formats[0], identity)
+    return SourceRun(store, manifest, layout, wanted or layout.formats[0], identity)
 
 
 class Cache(dict[Key, Opened], Generic[Key, Opened]):
@@ -181,12 +191,12 @@ class RowItems:
         opened = map_rows(self._run.stem(shard), self._run.format, self._run.layout)
         if opened.num_rows != shard.num_rows:
             raise RunError(
-                f"{self._run.folder}: shard {shard.name} holds {opened.num_rows} rows, its record says "
+                f"{self._run.store}: shard {shard.name} holds {opened.num_rows} rows, its record says "
                 f"{shard.num_rows}; gristmill verify says more"
             )
         if at and self.columns - opened.columns:
             missing = ", ".join(sorted(self.columns - opened.columns))
-            raise RunError(f"{self._run.folder}: shard {shard.name} has no {missing}, the first one has")
+            raise RunError(f"{self._run.store}: shard {shard.name} has no {missing}, the first one has")
         return opened
 
 
@@ -213,10 +223,13 @@ class _Segments:
 
     def _open(self, unit: str) -> tuple[NDArray[Any], Offsets]:
         """A table, and where the segments of each row begin in it."""
-        path = self._run.folder / FOLDER / f"{unit}.segments"
+        of_unit = (f for f in self._run.manifest.sidecars if UNIT_FILE.sub("", f.path) == f"{FOLDER}/{unit}")
+        named = find_sidecar(of_unit, "segments")
+        path = self._run.folder / (named.path if named else f"{FOLDER}/{unit}.segments")
+        self._run.store.fetch([named] if named else [])
         if not UNIT_NAME.fullmatch(unit) or not path.is_file():
             raise RunError(
-                f"{self._run.folder}: does not say where documents begin in its rows (it has no column "
+                f"{self._run.store}: does not say where documents begin in its rows (it has no column "
                 f"cu_seqlens and no {FOLDER}/); open the run folder itself, or write the column cu_seqlens"
             )
         table = read_table(path, SEGMENT)

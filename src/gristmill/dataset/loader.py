@@ -68,6 +68,10 @@ class Loader:
         """The epoch that the next batch is of."""
         return self._epoch
 
+    def __repr__(self) -> str:
+        rank = f"rank {self._rank} of {self._world_size}"
+        return f"<loader of {self._dataset!r}: {len(self):,} batches left in epoch {self._epoch}, {rank}>"
+
     def __len__(self) -> int:
         """Batches that are left in this epoch."""
         left, step = len(self._dataset) - self._position, self._world_size * self._batch_size

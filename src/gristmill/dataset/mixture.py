@@ -33,6 +33,9 @@ Source = str | os.PathLike[str] | TokenDataset
 def mix(sources: Mapping[Any, float], *, seed: int = 0, num_rows: int | None = None) -> MixedDataset:
     """Runs, by path or opened, mixed by weight: of `num_rows` rows in an epoch, by default as many as they
     have together, each gives its share."""
+    if not isinstance(sources, Mapping):
+        kind = type(sources).__name__
+        raise ConfigError(f"mix: it is given a {kind}; it takes a dict of runs and their weights")
     opened = [source if isinstance(source, TokenDataset) else open_dataset(source) for source in sources]
     if not opened:
         raise ConfigError("mix: there is nothing to mix; give a run and its weight, at least once")

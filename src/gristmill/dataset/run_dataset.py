@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +19,10 @@ from gristmill.dataset.token_dataset import DatasetColumn, TokenDataset, choose_
 from gristmill.engines import Offsets
 from gristmill.errors import ConfigError, RunError
 from gristmill.formats.mapped import BORDERS
+from gristmill.job import byte_size
 from gristmill.pack import columns as derived
 from gristmill.pack.rows import Rows, offsets_of
+from gristmill.store import CachedFolder, open_finished
 
 IdType = Literal["int64", "int32"]
 DERIVED: dict[str, Callable[[Rows], NDArray[Any]]] = {
@@ -47,11 +48,16 @@ def open_dataset(
     sequence_length: int | None = None,
     dtype: IdType | None = "int64",
     format: OutputFormat | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
 ) -> RunDataset:
     """A finished run, or a conversion, as a dataset of its rows, of its documents, or, of documents with
     `sequence_length`, of windows over all of them; `dtype` is that of ids and labels, None is as they are
-    stored."""
-    run = find_run(Path(path), format)
+    stored. A run in a store is named by its URL; its files are fetched when they are first needed, and copies
+    of at most `cache_bytes` kept in `cache_dir`."""
+    limit = None if cache_bytes is None else byte_size(cache_bytes, name="cache_bytes")
+    store = open_finished(path, cache_dir=cache_dir, cache_bytes=limit)
+    run = find_run(store, format)
     if dtype not in (None, "int64", "int32"):
         raise ConfigError(f"{path}: dtype is {dtype!r}; it is int64, int32 or None, as they are stored")
     items = _find_items(run, sequence_length)
@@ -60,12 +66,12 @@ def open_dataset(
 
 def _find_items(run: SourceRun, sequence_length: int | None) -> Items:
     if sequence_length is not None and sequence_length < 1:
-        raise ConfigError(f"{run.folder}: sequence_length is {sequence_length}; it is a number of tokens")
+        raise ConfigError(f"{run.store}: sequence_length is {sequence_length}; it is a number of tokens")
     if run.layout.sequence_length is None:
         return DocumentItems(run) if sequence_length is None else WindowItems(run, sequence_length)
     if sequence_length not in (None, run.layout.sequence_length):
         raise ConfigError(
-            f"{run.folder}: its rows have {run.layout.sequence_length} tokens, not {sequence_length}; only a "
+            f"{run.store}: its rows have {run.layout.sequence_length} tokens, not {sequence_length}; only a "
             "run of documents (pack.mode documents) can be cut when it is opened"
         )
     return RowItems(run)
@@ -93,7 +99,7 @@ class RunDataset(TokenDataset):
         self._sequence_length = sequence_length
         default: list[DatasetColumn] = ["input_ids", "labels"]
         default += [name for name in ("attention_mask", "position_ids") if name in items.columns]
-        self.columns = choose_columns(columns, default, what=str(run.folder))
+        self.columns = choose_columns(columns, default, what=str(run.store))
         self.row_length = items.length
         self.identity = f"{run.identity}:{items.length or 0}"
         self.fingerprint = run.manifest.fingerprint
@@ -106,7 +112,7 @@ class RunDataset(TokenDataset):
 
     def __repr__(self) -> str:
         what = "documents" if self.row_length is None else f"rows of {self.row_length}"
-        return f"<gristmill.open({str(self._run.folder)!r}): {len(self):,} {what}, {', '.join(self.columns)}>"
+        return f"<gristmill.open({str(self._run.store)!r}): {len(self):,} {what}, {', '.join(self.columns)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {
@@ -115,7 +121,11 @@ class RunDataset(TokenDataset):
             "dtype": self._dtype,
             "format": self._run.format,
         }
-        return _reopen, (os.path.abspath(self._run.folder), options, self.identity)
+        store = self._run.store
+        if isinstance(store, CachedFolder):
+            cached = {"cache_dir": store.cache_dir, "cache_bytes": store.cache_bytes}
+            return _reopen, (store.url, options | cached, self.identity)
+        return _reopen, (os.path.abspath(store.path), options, self.identity)
 
     def __getitem__(self, index: int | slice | Sequence[int] | NDArray[Any]) -> Row:
         # One row is the most frequent of all calls; `take` gives the same.
@@ -158,7 +168,7 @@ class RunDataset(TokenDataset):
 
     def _bad_borders(self) -> RunError:
         return RunError(
-            f"{self._run.folder}: borders of a row do not rise from 0 to its length; "
+            f"{self._run.store}: borders of a row do not rise from 0 to its length; "
             "gristmill verify says more"
         )
 

@@ -5,6 +5,7 @@ Payload formats hold whole documents and share their ids; the others hold rows, 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +22,8 @@ from gristmill.formats.protocol import FormatWriter, ShardView
 from gristmill.layout import Layout
 from gristmill.records import FileRecord, ShardRecord
 
+ATTEMPT = r"(?:-[0-9a-f]{8})?"
+"""At the end of a stem, in a store: whose attempt at the unit made the file."""
 FinishRun = Callable[[Path, Sequence[ShardRecord], WriteConfig, Layout], list[FileRecord]]
 MaxIds = Callable[[WriteConfig, Layout], int]
 
@@ -215,9 +218,17 @@ def stem_of(folder: Path, name: OutputFormat, shard_name: str) -> Path:
     return folder / name / f"shard-{shard_name}"
 
 
+def find_stem(folder: Path, name: OutputFormat, shard: ShardRecord) -> Path:
+    """The same of a shard that is there, whose files may be named after an attempt at its unit too."""
+    suffix = FORMATS[name].suffixes[0]
+    of_shard = re.compile(rf"{name}/(shard-{re.escape(shard.name)}{ATTEMPT}){re.escape(suffix)}")
+    found = [match[1] for file in shard.files.get(name, []) if (match := of_shard.fullmatch(file.path))]
+    return folder / name / found[0] if found else stem_of(folder, name, shard.name)
+
+
 def read_shard(folder: Path, shard: ShardRecord, name: OutputFormat, layout: Layout) -> ShardView:
     """Open a shard of a run folder; damage raises `RunError`."""
-    return FORMATS[name].read(stem_of(folder, name, shard.name), layout)
+    return FORMATS[name].read(find_stem(folder, name, shard), layout)
 
 
 def map_rows(stem: Path, name: OutputFormat, layout: Layout) -> RowShard:
@@ -230,7 +241,7 @@ def map_rows(stem: Path, name: OutputFormat, layout: Layout) -> RowShard:
 
 def check_shard(folder: Path, shard: ShardRecord, name: OutputFormat, layout: Layout) -> list[str]:
     """What is wrong with the files of a shard, in plain language; checksums are not compared."""
-    stem = stem_of(folder, name, shard.name)
+    stem = find_stem(folder, name, shard)
     expected = [f"{name}/{stem.name}{suffix}" for suffix in FORMATS[name].suffixes]
     further = [f"{name}/{stem.name}{suffix}" for suffix in FORMATS[name].further_suffixes]
     records = {file.path: file for file in shard.files.get(name, [])}

@@ -6,6 +6,7 @@ that of the shard and the item's number there, so that no two samples of a run s
 
 from __future__ import annotations
 
+import re
 from array import array
 from functools import lru_cache
 from pathlib import Path
@@ -110,7 +111,8 @@ def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
 
 
 def _key_of(stem: Path) -> str:
-    return stem.name.removeprefix("shard-")
+    # Whose attempt at a unit made a file is told by its name alone.
+    return re.sub(r"(\d+-\d+)-[0-9a-f]{8}", r"\1", stem.name.removeprefix("shard-"))
 
 
 @lru_cache(maxsize=1 << 12)

@@ -14,6 +14,9 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _FILE_ENDINGS = (".json", ".model", ".tiktoken", ".txt")
 """A name that ends so is a file's; mistyped, it must not go over the network."""
 
+CONFIG_FILES = ("config.json", "tokenizer_config.json")
+"""Of what transformers has used before, one of these is in the cache."""
+
 
 def looks_like_hub_name(text: str) -> bool:
     """Whether it can be owner/name or a name of old, and not the name of a file."""
@@ -48,6 +51,15 @@ def download_tokenizer(
         for file in ROLE_FILES:
             _fetch_optional(fetch, file, name, commit)
     return path
+
+
+def is_out_of_reach(name: str, error: TokenizerError) -> bool:
+    """Whether a download failed for want of a way to the hub, and its cache knows nothing of the name
+    either: asking for other files would take as long and end the same way."""
+    from huggingface_hub import errors, try_to_load_from_cache
+
+    is_cached = any(isinstance(try_to_load_from_cache(name, file), str) for file in CONFIG_FILES)
+    return isinstance(error.__cause__, errors.LocalEntryNotFoundError) and not is_cached
 
 
 def _nowhere(name: str) -> str:
@@ -96,7 +108,10 @@ def _explained(error: Exception, name: str, revision: str | None) -> TokenizerEr
     if isinstance(error, errors.RepositoryNotFoundError):
         return TokenizerError(f"{_nowhere(name)} is no repository (private ones need token=)")
     if isinstance(error, errors.LocalEntryNotFoundError):
-        return TokenizerError(f"{_nowhere(name)} is not in the cache, and the hub cannot be reached")
+        return TokenizerError(
+            f"{_nowhere(name)} is not in the cache, and the hub cannot be reached; check the network, "
+            "HF_ENDPOINT and proxies, or give the folder that holds its files"
+        )
     return TokenizerError(
         f"{_nowhere(name)} fails: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
     )

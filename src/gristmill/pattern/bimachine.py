@@ -1,15 +1,17 @@
 """A transducer that takes ends back -> two automata that never do, for reading a text in many places at once.
 
-The transducer pushes the end of a piece and may take it back later, so whether a piece ends before a character
-depends on what follows. A *bimachine* says it with one automaton that reads forwards and one that reads
-backwards: a piece ends before a character exactly if `ends[forward state before it, backward state at it]`.
+The transducer pushes the end of a piece and may take it back later, so whether a piece ends before a
+character depends on what follows. A *bimachine* says it with one automaton that reads forwards and one
+that reads backwards: a piece ends before a character exactly if `ends[forward state before it, backward
+state at it]`.
 
 Forward states are the transducer's configs. A backward state is what the rest of the text does from every
 config: how many of the ends it finds on the stack it takes back, and whether it pushes an end at once that
 it keeps. Both follow from the table by one rule a character, so nothing is learned and nothing is guessed.
 
-The function that a stretch of text is on the states of an automaton is an element of a finite *monoid*, small
-for the patterns in use. Elements compose by a table, so stretches are read side by side and joined afterwards.
+The function that a stretch of text is on the states of an automaton is an element of a finite *monoid*,
+small for the patterns in use. Elements compose by a table, so stretches are read side by side and joined
+afterwards.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ Table = NDArray[np.int64]
 
 
 class Bimachine(NamedTuple):
-    """Both automata over the transducer's classes; state 0 is the one at the start or the end of a document."""
+    """Both automata over the transducer's classes; state 0 is the one at the start or the end of a
+    document."""
 
     forward: Table
     """[state, class]: the state after a character of the class, read left to right."""

@@ -22,6 +22,7 @@ from gristmill.read.storage import (
     local_path,
     open_store,
 )
+from gristmill.retry import retried
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -248,13 +249,13 @@ def _find_remote(url: str, config: ReadConfig, listing: Listing) -> list[Found]:
     try:
         # A question mark in a web address begins its query.
         if "*" in path if is_web else glob.has_magic(path):
-            entries = _list_entries(store, store.glob(path, detail=True).values())
+            entries = _list_entries(store, retried(lambda: store.glob(path, detail=True)).values())
             known = [found for found in entries if _is_match(found.path, config, listing)]
             return _require(known, url, [found.path for found in entries])
-        info = store.info(path)
+        info = retried(lambda: store.info(path))
         if info["type"] != "directory":
             return [Found(url, *describe_entry(store, info))]
-        entries = _list_entries(store, store.find(path, detail=True).values())
+        entries = _list_entries(store, retried(lambda: store.find(path, detail=True)).values())
         under = _url_of(store, path).rstrip("/") + "/"
         shown = [found for found in entries if not _is_hidden(found.path.removeprefix(under))]
         return _require([found for found in shown if _is_known(found.path, config, listing)], url, entries)

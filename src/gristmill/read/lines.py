@@ -33,7 +33,7 @@ def line_blocks(file: InputFile, part: Slice, blocks: Blocks) -> Iterator[Record
     start, stop = (0, END_OF_FILE) if is_whole else (part.start, part.stop)
     if start:
         _check_mark(_read_mark(file.path))
-    with open_source(file, blocks, position=max(start - 1, 0)) as source:
+    with open_source(file, blocks, position=max(start - 1, 0), stop=None if is_whole else stop) as source:
         yield from RecordCutter(source, blocks, separator=NEWLINE, start=start, stop=stop).cut()
 
 

@@ -92,10 +92,13 @@ class MappedSource:
 
 
 @contextmanager
-def open_source(file: InputFile, blocks: Blocks, *, position: int) -> Iterator[Source]:
-    """The content of a file from a position on, decompressed where it is compressed."""
+def open_source(
+    file: InputFile, blocks: Blocks, *, position: int, stop: int | None = None
+) -> Iterator[Source]:
+    """The content of a file from a position on, decompressed where it is compressed; little is read past
+    the place where it should stop, if there is one."""
     is_compressed = file.compression != "none"
-    with open_checked(file.path, is_stream=is_compressed) as opened:
+    with open_checked(file.path, is_stream=is_compressed, stop=stop) as opened:
         if is_compressed:
             yield StreamSource(_fill_from_decoder(opened, file.compression))
         elif blocks.memory_map and not is_remote(file.path):
@@ -107,10 +110,10 @@ def open_source(file: InputFile, blocks: Blocks, *, position: int) -> Iterator[S
 
 
 @contextmanager
-def open_checked(path: str, *, is_stream: bool = False) -> Iterator[BinaryIO]:
+def open_checked(path: str, *, is_stream: bool = False, stop: int | None = None) -> Iterator[BinaryIO]:
     """An open file; one that cannot be opened is a bad file."""
     try:
-        opened = open_stream(path) if is_stream else open_input(path)
+        opened = open_stream(path) if is_stream else open_input(path, stop=stop)
     except GristmillError:
         raise
     except Exception as error:

@@ -8,14 +8,20 @@ from __future__ import annotations
 import io
 import os
 import stat
+from datetime import datetime
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, BinaryIO, cast
 
 from gristmill.errors import BadFileError, ConfigError, InputError, MissingPackageError
+from gristmill.read.ranges import RangeReader
+from gristmill.retry import UnreachableError, retried
 
 REMOTE_READ_BYTES = 8 << 20
-"""Of one request to a store; larger ones hardly go faster."""
+"""Of one request to a store that is not read by `RangeReader`; larger ones hardly go faster."""
+COLUMN_BLOCK_BYTES = 4 << 20
+MAX_COLUMN_BLOCKS = 6
+"""Of a file of columns: the last to be looked into, and the next on its way."""
 WEB_PROTOCOLS = ("http://", "https://")
 VERSION_KEYS = (
     "ETag",
@@ -38,6 +44,11 @@ VERSION_KEYS = (
 def is_remote(path: str) -> bool:
     """Whether a path is a URL that fsspec opens."""
     return "://" in path
+
+
+def is_object(path: str) -> bool:
+    """Whether a URL is of a store of objects, which gives any range of one at any time."""
+    return is_remote(path) and not path.startswith((*WEB_PROTOCOLS, "hf://"))
 
 
 def local_path(path: str) -> str:
@@ -80,11 +91,15 @@ def serves_ranges(path: str) -> bool:
     return True
 
 
-def open_input(path: str) -> BinaryIO:
-    """A file to read, without a buffer of its own where it is local; one to seek in, if it serves ranges."""
+def open_input(path: str, *, stop: int | None = None) -> BinaryIO:
+    """A file to read, without a buffer of its own where it is local; one to seek in, if it serves ranges.
+    Where reading should stop is where reading ahead does."""
     if not is_remote(path):
         return cast(BinaryIO, io.FileIO(path))
     store, name = open_store(path)
+    if is_object(path):
+        num_bytes = int(retried(lambda: store.info(name))["size"])
+        return cast(BinaryIO, RangeReader(lambda a, b: store.cat_file(name, start=a, end=b), num_bytes, stop))
     # Without a block size the file is streamed, in one request.
     block_bytes = REMOTE_READ_BYTES if serves_ranges(path) else 0
     return cast(BinaryIO, store.open(name, "rb", block_size=block_bytes, cache_type="readahead"))
@@ -99,16 +114,22 @@ def open_stream(path: str) -> BinaryIO:
 
 
 class WatchedFile:
-    """A file of a store that remembers why it could not be read: the reader of its format cannot tell that
-    from a damaged file."""
+    """A file of a store that is asked again where that may help, and remembers why it could not be read: the
+    reader of its format cannot tell that from a damaged file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.fault: Exception | None = None
         self._file = file
 
     def read(self, num_bytes: int = -1) -> bytes:
-        try:
+        place = self._file.tell()
+
+        def read() -> bytes:
+            self._file.seek(place)
             return self._file.read(num_bytes)
+
+        try:
+            return retried(read)
         except Exception as error:
             self.fault = error
             raise
@@ -123,7 +144,16 @@ def open_columns(path: str) -> WatchedFile:
         raise BadFileError(
             "unreadable", "the server gives whole files only; fetch the file and read it there"
         )
-    return WatchedFile(open_input(path))
+    if not is_object(path):
+        return WatchedFile(open_input(path))
+    store, name = open_store(path)
+    options = {"maxblocks": MAX_COLUMN_BLOCKS}
+    opened = retried(
+        lambda: store.open(
+            name, "rb", block_size=COLUMN_BLOCK_BYTES, cache_type="background", cache_options=options
+        )
+    )
+    return WatchedFile(cast(BinaryIO, opened))
 
 
 def fault_of(file: WatchedFile | None, error: BadFileError) -> BadFileError:
@@ -135,7 +165,7 @@ def read_start(path: str, num_bytes: int) -> bytes:
     """The first bytes of a file, without fetching more of it."""
     if is_remote(path) and serves_ranges(path):
         store, name = open_store(path)
-        return cast(bytes, store.cat_file(name, start=0, end=num_bytes))
+        return cast(bytes, retried(lambda: store.cat_file(name, start=0, end=num_bytes)))
     with open_input(path) as file:
         return file.read(num_bytes)
 
@@ -144,7 +174,7 @@ def describe_file(path: str) -> tuple[int, str]:
     """Size in bytes (0 where a store does not know it), and a version that changes when the file does."""
     if is_remote(path):
         store, name = open_store(path)
-        return describe_entry(store, store.info(name))
+        return describe_entry(store, retried(lambda: store.info(name)))
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path}: is no regular file; name a file, a folder or a pattern")
@@ -153,13 +183,17 @@ def describe_file(path: str) -> tuple[int, str]:
 
 def describe_entry(store: Any, entry: dict[str, Any]) -> tuple[int, str]:
     """Size and version from what a store lists of a file."""
-    version = next((str(entry[key]) for key in VERSION_KEYS if entry.get(key)), None)
-    return int(entry.get("size") or 0), version or str(store.ukey(entry["name"]))
+    version = next((entry[key] for key in VERSION_KEYS if entry.get(key)), None)
+    if isinstance(version, datetime):  # which a store may list as a number
+        version = version.timestamp()
+    return int(entry.get("size") or 0), str(version or store.ukey(entry["name"]))
 
 
 def unreadable(error: BaseException) -> BadFileError:
     """The bad file that an error of the file system or of a store means."""
-    return BadFileError("unreadable", describe_error(error))
+    found = BadFileError("unreadable", describe_error(error))
+    found.is_passing = isinstance(error, UnreachableError)
+    return found
 
 
 def describe_error(error: BaseException) -> str:

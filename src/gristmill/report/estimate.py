@@ -15,7 +15,7 @@ from gristmill.hub import to_fetch
 from gristmill.hub.cache import cache_root
 from gristmill.layout import Layout
 from gristmill.plan import cut_units
-from gristmill.read import InputFile, find_inputs
+from gristmill.read import InputFile, find_inputs, is_remote
 from gristmill.report.disk import Counts, estimate_disk
 from gristmill.report.explain import explain_run
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
@@ -95,17 +95,19 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
     tokenizer = load_configured(config.tokenizer)
     facts = facts_of(tokenizer, config.tokenizer.source)
     layout, problems = _settle(config, facts)
-    commit = settled_commit(Path(config.write.output), config.read, force=force)
+    is_here = not is_remote(config.write.output)
+    commit = settled_commit(Path(config.write.output), config.read, force=force) if is_here else ""
     listing = find_inputs(config.read, commit=commit)
     files = tuple(listing.files)
     units = cut_units(config.read, files)
     sample = take_sample(_sampled(config), layout, files, units, tokenizer, budget.blocks)
     counts, num_bad, text_bytes = _scale(config, sample, layout, num_units=len(units))
     disk = estimate_disk(counts, config.write, layout)
-    problems += _bad_input(config, sample) + _no_room(Path(config.write.output), disk.total_bytes)
+    problems += _bad_input(config, sample)
+    problems += _no_room(Path(config.write.output), disk.total_bytes) if is_here else []
     fetch_problems, fetch_warnings = _to_fetch(config, files)
     problems += fetch_problems
-    problems += [] if force else _other_run(config, layout, files)
+    problems += _other_run(config, layout, files) if is_here and not force else []
     return Estimate(
         inputs=tuple(_input_kind(kind, found) for kind, found in sample.kinds.items()),
         num_units=len(units),
@@ -136,7 +138,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
             *input_warnings(config.read, listing),
             *_warnings(config, sample, facts),
             *fetch_warnings,
-            *([] if force else _same_run(config, problems)),
+            *(_same_run(config, problems) if is_here and not force else []),
         ),
         explanation=explain_run(config, budget, files, units, sample),
     )

@@ -61,6 +61,12 @@ def _memory(config: TokenizeConfig, budget: Budget) -> str:
 
 
 def _blocks(config: TokenizeConfig, budget: Budget) -> str:
+    batch = config.run.batch_size
+    most = f"; encoded {plural(batch, 'document')} at a time at most (run.batch_size)" if batch else ""
+    return _block_size(config, budget) + most
+
+
+def _block_size(config: TokenizeConfig, budget: Budget) -> str:
     size, usual = of_bytes(budget.blocks.block_bytes), of_bytes(BLOCK_BYTES[config.run.preset])
     if budget.block_limit == "run.block_bytes":
         return f"{size}: run.block_bytes asks for it; the preset {config.run.preset} has {usual}"

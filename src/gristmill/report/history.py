@@ -38,6 +38,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
     memory_budget_bytes: int = 0
     num_workers: int = 0
+    fetched_bytes: int = 0
+    fetch_bytes: int = 0
     stage_s: dict[str, float] = {}
     bottleneck: str = ""
     advice: str = ""
@@ -73,7 +75,6 @@ class History:
         self.peak_memory_bytes = 0
         self.num_retries = 0
         self.num_damaged = 0
-        self.failed_units: dict[int, str] = {}
         self.problems: deque[Event] = deque(maxlen=MAX_PROBLEMS)
         self.series = Series()
         self.curve: list[tuple[int, int, float]] = []
@@ -124,12 +125,8 @@ class History:
             return
         if event.event == "start":
             self.start, self._num_processes = event, self._num_processes + 1
-            self.failed_units.clear()
-        if event.event == "retry":
-            self.num_retries += 1
-            self.problems.append(event)
-        if event.event == "unit failed" and event.unit is not None and len(self.failed_units) < MAX_PROBLEMS:
-            self.failed_units[event.unit] = event.why
+        if event.event in ("retry", "unit failed"):
+            self.num_retries += event.event == "retry"
             self.problems.append(event)
         self._move_to(event)
         self.new_units += event.new_units

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +22,6 @@ from gristmill.finished import (
     segments_of_rows,
     source_of,
 )
-from gristmill.formats import read_shard
 from gristmill.records import Ledger
 from gristmill.report.summary import render_manifest
 from gristmill.report.words import printable
@@ -98,7 +97,7 @@ class _Lens:
     def item(self, index: int, *, only: int | None = None) -> Item:
         """An item of the run; where `only` is a document's key, ids and text of the others are left out."""
         run, place = self.run, find_item(self.run, index)
-        ids = read_shard(run.folder, place.shard, self.format, run.layout).ids(place.item_in_shard)
+        ids = run.read(place.shard, self.format).ids(place.item_in_shard)
         parts = self._row(ids, place, only) if run.has_rows else [self._document(ids, place)]
         num_tokens = sum(part.num_tokens for part in parts)
         return Item(
@@ -148,7 +147,7 @@ class _Lens:
 
 
 def inspect_run(
-    folder: Path,
+    folder: str | os.PathLike[str],
     *,
     row: int | None = None,
     document: str | None = None,
@@ -166,13 +165,13 @@ def inspect_run(
         is_empty = is_overview and run.starts[-1] == 0
         items = [] if is_empty else [lens.item(row or 0)]
     return Inspection(
-        folder=str(folder),
+        folder=str(run.store),
         formats=run.manifest.formats,
         mode=run.manifest.mode,
         ledger=run.manifest.ledger,
         items=items,
         notes=notes,
-        summary=render_manifest(run.manifest, folder) if is_overview else None,
+        summary=render_manifest(run.manifest, str(run.store)) if is_overview else None,
     )
 
 
@@ -182,7 +181,7 @@ def choose_format(run: FinishedRun, name: str | None) -> OutputFormat:
     for known in formats:
         if name in (None, known):
             return known
-    raise ConfigError(f"{run.folder}: holds no format {name!r}; it holds {', '.join(formats)}")
+    raise ConfigError(f"{run.store}: holds no format {name!r}; it holds {', '.join(formats)}")
 
 
 def load_matching(run: FinishedRun) -> tuple[Tokenizer | None, list[str]]:

@@ -36,6 +36,7 @@ from gristmill.run.folder import (
     MANIFEST,
     PLAN,
     QUARANTINE,
+    REPORT,
     REPORT_PAGE,
     read_any_plan,
 )
@@ -48,7 +49,7 @@ SILENT_S = 20.0
 NOW = (
     *("time", "elapsed_s", "units_done", "units_total", "units_failed", "bytes_done", "bytes_total"),
     *("documents", "bad_documents", "tokens", "bytes_per_s", "tokens_per_s", "memory_bytes"),
-    *("memory_budget_bytes", "num_workers"),
+    *("memory_budget_bytes", "num_workers", "fetched_bytes", "fetch_bytes"),
 )
 """Of an event, what is shown of the run's last moment."""
 FILES = (REPORT_PAGE, CONFIG, PLAN, MANIFEST, EVENTS, QUARANTINE, COUNTED)
@@ -69,13 +70,19 @@ class CountedSummary(msgspec.Struct, frozen=True):
     summary: Summary
 
 
+class TrainedFit(msgspec.Struct, frozen=True):
+    """What is read of the report of a training."""
+
+    fit: dict[str, Any] | None
+
+
 class RunWatch:
     """One run folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.name = folder.resolve().name or str(folder)
-        self._keys: tuple[object, object] = (None, None)
+        self._plan_key: tuple[int, int, int] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -84,6 +91,7 @@ class RunWatch:
         self._units: UnitTotals | None = None
         self._final: Ledger | None = None
         self._counted: dict[str, Any] | None = None
+        self._fit: dict[str, Any] | None = None
         self._error = ""
         self._is_checked = self._has_peeked = False
         self.history = History()
@@ -169,7 +177,7 @@ class RunWatch:
             "balance": balance(ledger),
             "is_final": self._final is not None,
             "retries": history.num_retries,
-            "failed_units": len(history.failed_units),
+            "failed_units": history.last.units_failed if history.last else 0,
             "problems": [problem(event) for event in reversed(history.problems)],
             "damaged_lines": history.num_damaged,
             **self._unit_figures(ledger),
@@ -220,14 +228,21 @@ class RunWatch:
             "vocab_size": learning.vocab_size if learning else 0,
             "bytes_per_token": learning.bytes_per_token if learning else 0.0,
             "curve": self.history.curve,
+            "fit": self._read_fit() if self.history.ended == "trained" else None,
         }
+
+    def _read_fit(self) -> dict[str, Any] | None:
+        """How well the tokenizer fits a sample of text, once that was found out."""
+        if self._fit is None and (found := _decode(self.folder / REPORT, TrainedFit)) is not None:
+            self._fit = found.fit
+        return self._fit
 
     def _notice_another_run(self) -> None:
         """A folder in which a run was started over is read from its beginning."""
-        keys = file_key(self.folder / PLAN), file_key(self.folder / EVENTS)
-        if any(before is not None and before != now for before, now in zip(self._keys, keys, strict=True)):
+        key = file_key(self.folder / PLAN)
+        if (self._plan_key is not None and key != self._plan_key) or self._tail.is_another():
             self._begin()
-        self._keys = keys
+        self._plan_key = key
 
     def _open_plan(self) -> None:
         try:

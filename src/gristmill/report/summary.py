@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gristmill.errors import GristmillError
+from gristmill.read import is_remote
 from gristmill.records import Ledger, Manifest
 from gristmill.report.words import duration, of_bytes, of_count, plural, printable
 from gristmill.run.bottleneck import STAGES, find_bottleneck
@@ -41,7 +42,7 @@ def render_result(result: RunResult) -> str:
             f"{plural(len(result.failed), 'unit')} FAILED, the others are done; "
             f"run the same command again to try again\n{units}"
         )
-    facts = _facts(result.manifest, Path(result.folder))
+    facts = _facts(result.manifest, result.folder)
     if result.last is None:
         facts["time"] = "finished before; nothing to do"
     else:
@@ -58,9 +59,12 @@ def render_warnings(warnings: Iterable[str]) -> str:
     return f"\n{'':<12}".join(map(printable, warnings))
 
 
-def render_interrupted(folder: Path) -> str:
+def render_interrupted(where: str) -> str:
     """What a run that was told to end leaves behind."""
     again = "run the same command again to go on"
+    if is_remote(where):
+        return f"interrupted; units that are done are in {where}; {again}"
+    folder = Path(where)
     try:
         plan = read_any_plan(folder)
         done = sum(unit < len(plan.units) for unit in read_records(folder, plan)) if plan else 0
@@ -71,12 +75,12 @@ def render_interrupted(folder: Path) -> str:
     return f"interrupted; {done:,} of {plural(len(plan.units), 'unit')} are done; {again}"
 
 
-def render_manifest(manifest: Manifest, folder: Path) -> str:
+def render_manifest(manifest: Manifest, folder: str) -> str:
     """What a finished run holds."""
     return _render(_facts(manifest, folder))
 
 
-def render_conversion(manifest: Manifest, folder: Path, run: Path) -> str:
+def render_conversion(manifest: Manifest, folder: Path, run: str) -> str:
     """What a conversion of a run has made: the manifest's files lie in the folder itself."""
     (name,) = manifest.formats
     first = manifest.shards[0].files[name][0].path if manifest.shards else ""
@@ -96,7 +100,7 @@ def _render(facts: Mapping[str, str]) -> str:
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items() if value)
 
 
-def _facts(manifest: Manifest, folder: Path) -> dict[str, str]:
+def _facts(manifest: Manifest, folder: str) -> dict[str, str]:
     ledger = manifest.ledger
     facts = {
         "documents": _documents(ledger),
@@ -104,11 +108,12 @@ def _facts(manifest: Manifest, folder: Path) -> dict[str, str]:
         "rows": _rows(manifest),
         "dropped": _dropped(ledger),
         "shards": _shards(manifest),
-        "output": str(folder),
-        "load with": _loading(manifest, folder),
+        "output": folder,
+        "load with": f'gristmill.open("{folder}")' if is_remote(folder) else _loading(manifest, Path(folder)),
     }
-    if (folder / QUARANTINE).exists():
-        facts["quarantine"] = str(folder / QUARANTINE)
+    has_bad = any(file.path.endswith(".quarantine") for file in manifest.sidecars)
+    if has_bad if is_remote(folder) else (Path(folder) / QUARANTINE).exists():
+        facts["quarantine"] = f"{folder}/{QUARANTINE}"
     return facts
 
 
@@ -167,15 +172,15 @@ def _loading(manifest: Manifest, folder: Path) -> str:
     lines = []
     for name in manifest.formats:
         lines.append(render_loading(name, folder / name, stem, manifest))
-        lines += _other_shards(name, folder / name, len(manifest.shards), folder)
+        lines += _other_shards(name, folder / name, len(manifest.shards), str(folder))
     return f"\n{'':<12}".join(lines)
 
 
-def _other_shards(name: str, folder: Path, num_shards: int, run: Path) -> list[str]:
+def _other_shards(name: str, folder: Path, num_shards: int, run: str) -> list[str]:
     """How the rest is loaded, of a format whose line above loads one shard of several."""
     if num_shards < 2 or name not in SHARD_BY_SHARD:
         return []
-    command = f"gristmill convert {shlex.quote(str(run))} --to {name} --single-file"
+    command = f"gristmill convert {shlex.quote(run)} --to {name} --single-file"
     lines = [f"# that is 1 of {num_shards:,} shards; one file of them all: {command}"]
     if name == "megatron":
         stems = f"$(ls {shlex.quote(str(folder))}/*.idx | sed 's/.idx$//')"

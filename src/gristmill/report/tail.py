@@ -24,6 +24,13 @@ class Tail:
         self._rest = b""
         self._is_stepping_over = False
 
+    def is_another(self) -> bool:
+        """Whether the file is shorter than what was read of it: it cannot be the same."""
+        try:
+            return self._path.stat().st_size < self._position
+        except OSError:
+            return self._position > 0
+
     def last_lines(self) -> list[bytes]:
         """The lines at the end of the file, as it is now; `lines` gives them again."""
         if (descriptor := self._open()) is None:
@@ -61,10 +68,10 @@ class Tail:
             return None
 
 
-def file_key(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another that took its name; None where there is none."""
+def file_key(path: Path) -> tuple[int, int, int] | None:
+    """What tells a file that is written once from another that took its name; None where there is none."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, status.st_mtime_ns

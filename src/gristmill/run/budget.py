@@ -8,8 +8,10 @@ from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, To
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks, is_remote
+from gristmill.read.ranges import NUM_AHEAD, PART_BYTES
 from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, memory_of
 from gristmill.run.resources import num_cores
+from gristmill.store.objects import TRANSFER_BYTES
 
 RUN_BYTES = 80 << 20
 """Held by the process that runs the workers."""
@@ -17,6 +19,10 @@ CACHE_BYTES = DEFAULT_CACHE_BYTES + (8 << 20)
 """Of pieces a worker will remember, and the tables round them."""
 MIN_COUNTER_BYTES = 24 << 20
 MAX_COUNTER_BYTES = 2 << 30
+STORE_BYTES = 48 << 20
+"""Of the packages that speak with a store, in every process that does."""
+READING_BYTES = (NUM_AHEAD + 1) * PART_BYTES
+"""Of a file in a store, on its way and at hand."""
 BLOCK_COST = 12
 """Bytes held for each byte of a block: the input, the text, ids, rows, and what is being written."""
 DOCUMENT_SHARE = 16
@@ -89,8 +95,11 @@ def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -
 
 
 def _table_bytes(config: RunJob) -> int:
-    """What a worker's tables will grow to, at least."""
-    return CACHE_BYTES if isinstance(config, TokenizeConfig) else MIN_COUNTER_BYTES
+    """What a worker's tables will grow to, at least, and what it holds of files in stores."""
+    tables = CACHE_BYTES if isinstance(config, TokenizeConfig) else MIN_COUNTER_BYTES
+    reads = any(map(is_remote, config.read.inputs))
+    writes = isinstance(config, TokenizeConfig) and is_remote(config.write.output)
+    return tables + STORE_BYTES * (reads or writes) + READING_BYTES * reads + TRANSFER_BYTES * writes
 
 
 def _num_workers(

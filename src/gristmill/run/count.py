@@ -30,6 +30,7 @@ from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.warn import input_warnings
 from gristmill.run.work import Work, check_bad_fraction
+from gristmill.store import LocalFolder
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
 NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
@@ -82,7 +83,7 @@ def count(
             max_document_bytes=backend.budget.blocks.max_document_bytes,
             commit=listing.commit,
         )
-        plan = plan_or_resume(folder, plan, force=force)
+        plan = plan_or_resume(LocalFolder(folder), plan, force=force)
         prepare_folder(folder, ())
         if (folder / COUNTED).exists():
             return CountOutcome(read_counted(folder), None, warnings)
@@ -105,7 +106,7 @@ def _count_units(
 ) -> tuple[dict[int, UnitRecord], int]:
     records = read_records(folder, plan)
     pending = [unit.index for unit in plan.units if unit.index not in records]
-    backend.prepare(folder, num_tasks=len(pending))
+    backend.prepare(LocalFolder(folder), num_tasks=len(pending))
     progress = Progress(plan, records, folder / EVENTS, on_progress)
     with closing(progress):
         progress.note("start", units_pending=len(pending), machine=describe_machine(), cwd=os.getcwd())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from pathlib import Path
 
 import msgspec
 
@@ -12,31 +11,41 @@ from gristmill.formats import finish_run
 from gristmill.ledger import add_up, check_balance
 from gristmill.plan import Plan
 from gristmill.records import FileRecord, Ledger, Manifest, ShardRecord, UnitRecord
-from gristmill.run.folder import MANIFEST, remove_unnamed, write_json
+from gristmill.run.folder import MANIFEST, QUARANTINE, remove_unnamed, write_json
 from gristmill.run.quarantine import first_fault, merge_quarantine
 from gristmill.run.work import check_bad_fraction
-from gristmill.sidecars import FOLDER
+from gristmill.sidecars import FOLDER, find_sidecar
+from gristmill.store import RunFolder
 
 MANIFEST_VERSION = 1
 
 
-def finish(plan: Plan, folder: Path, records: dict[int, UnitRecord]) -> Manifest:
+def finish(plan: Plan, store: RunFolder, records: dict[int, UnitRecord]) -> Manifest:
     """The ledger of the whole run balances, leftovers are gone, and the manifest says what there is."""
+    folder = store.path
     ordered = [records[unit] for unit in sorted(records)]
+    kept = (find_sidecar(record.sidecars, "quarantine") for record in ordered)
+    store.fetch([file for file in kept if file is not None])
     cause = first_fault(folder, plan, ordered)
     check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
     ledger = _balance(ordered)
     shards = tuple(shard for record in ordered for shard in record.shards)
     sidecars = [file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")]
-    for name in plan.layout.formats:
-        sidecars += finish_run(folder, name, shards, plan.config.write, plan.layout)
+    of_all = [
+        file
+        for name in plan.layout.formats
+        for file in finish_run(folder, name, shards, plan.config.write, plan.layout)
+    ]
+    sidecars += of_all
     named = {file.path for shard in shards for files in shard.files.values() for file in files}
     named |= {file.path for file in sidecars}
     named |= {f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records}
     merge_quarantine(folder, plan, ordered)
     manifest = _manifest(plan, ledger, shards, tuple(sidecars))
-    remove_unnamed(folder, named, plan.layout.formats)
+    store.put(QUARANTINE, *(file.path for file in of_all))
+    remove_unnamed(store, named, plan.layout.formats)
     write_json(folder / MANIFEST, manifest)
+    store.put(MANIFEST)
     return manifest
 
 

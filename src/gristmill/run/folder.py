@@ -17,8 +17,9 @@ from gristmill.drafts import reported
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan, UnitPlan
-from gristmill.records import Manifest, UnitRecord
+from gristmill.records import FileRecord, Manifest, UnitRecord
 from gristmill.sidecars import FOLDER
+from gristmill.store import LocalFolder, RemoteFolder, RunFolder
 
 PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE = (
     "plan.json",
@@ -40,6 +41,22 @@ PLAN_HEAD_BYTES = 100
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+@contextmanager
+def held(store: RunFolder) -> Iterator[None]:
+    """The folder of a run, for this run alone as long as it lasts; of one in a store, its small files are at
+    hand."""
+    if isinstance(store, LocalFolder):
+        with locked(store.path):
+            yield
+        return
+    store.acquire()
+    try:
+        store.pull()
+        yield
+    finally:
+        store.release()
 
 
 @contextmanager
@@ -113,11 +130,17 @@ def require_manifest(folder: Path) -> Manifest:
     """The manifest of a finished run."""
     manifest = read_manifest(folder)
     if manifest is None:
-        state = (
-            "its run is not finished; run the same command again" if (folder / PLAN).exists() else "no run"
-        )
-        raise RunError(f"{folder}: has no {MANIFEST} ({state})")
+        raise RunError(f"{folder}: has no {MANIFEST} ({_why_no_manifest(folder)})")
     return manifest
+
+
+def _why_no_manifest(folder: Path) -> str:
+    if (folder / PLAN).exists():
+        return "its run is not finished; run the same command again"
+    if not folder.exists():
+        return "no run: there is no such folder"
+    inside = (folder.parent / MANIFEST).exists()
+    return f"no run, but a part of one: give {folder.parent}" if inside else "no run"
 
 
 def require_plan(folder: Path) -> Plan:
@@ -145,23 +168,23 @@ def read_records(folder: Path, plan: UnitPlan) -> dict[int, UnitRecord]:
     return found
 
 
-def keep_whole(folder: Path, plan: UnitPlan, records: dict[int, UnitRecord]) -> dict[int, UnitRecord]:
+def keep_whole(store: RunFolder, plan: UnitPlan, records: dict[int, UnitRecord]) -> dict[int, UnitRecord]:
     """The records whose files are there in their size: the other units must be done again."""
     is_packed = len(plan.units) in records  # then what units carried over is not needed any more
     kept = {}
     for unit, record in records.items():
-        files = [file for shard in record.shards for files in shard.files.values() for file in files]
-        files += [file for file in record.sidecars if not (is_packed and file.path.endswith(".tail"))]
-        if all(_has_size(folder / file.path, file.num_bytes) for file in files):
+        files = [file for file in files_of(record) if not (is_packed and file.path.endswith(".tail"))]
+        if all(store.has(file) for file in files):
             kept[unit] = record
+    if isinstance(store, RemoteFolder):  # a record that is there keeps others from being put
+        store.objects.remove(f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records.keys() - kept.keys())
     return kept
 
 
-def _has_size(path: Path, num_bytes: int) -> bool:
-    try:
-        return path.stat().st_size == num_bytes
-    except (OSError, ValueError):
-        return False
+def files_of(record: UnitRecord) -> list[FileRecord]:
+    """Every file that a record names."""
+    shards = (file for shard in record.shards for files in shard.files.values() for file in files)
+    return [*shards, *record.sidecars]
 
 
 def write_json(path: Path, value: msgspec.Struct) -> None:
@@ -184,26 +207,36 @@ def _refuse_links(folder: Path) -> None:
             raise RunError(f"{path}: is a link; a run keeps its files in folders of its own: remove the link")
 
 
-def check_unused(folder: Path) -> None:
+def check_unused(store: RunFolder) -> None:
     """Refuse a folder that holds something else."""
-    others = sorted(entry.name for entry in folder.iterdir() if not _is_passing(entry.name))
+    if isinstance(store, RemoteFolder):
+        names = {name.partition("/")[0] for name in store.sizes()}
+    else:
+        names = {entry.name for entry in store.path.iterdir()}
+    others = sorted(name for name in names if not is_passing(name))
     if others:
         raise RunError(
-            f"{folder}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "
+            f"{store}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "
             "choose another folder"
         )
 
 
-def start_over(folder: Path) -> None:
+def start_over(store: RunFolder) -> None:
     """Remove all that an earlier run has written, and nothing else: the manifest first, so that a kill in
     between leaves no run that looks finished, and the plan last, so that the folder is known as ours."""
+    folder = store.path
     with reported(folder / PLAN):
         head = (folder / PLAN).read_bytes()[:PLAN_HEAD_BYTES]
     if not OWN_PLAN.match(head):
-        raise RunError(f"{folder}: its {PLAN} is not that of a run; choose another folder")
+        raise RunError(f"{store}: its {PLAN} is not that of a run; choose another folder")
     _refuse_links(folder)
     others = [name for name in OWN_FILES if name not in (MANIFEST, PLAN)]
-    for name in (MANIFEST, FOLDER, *get_args(OutputFormat), *others, PLAN):
+    ours = (MANIFEST, FOLDER, *get_args(OutputFormat), *others, PLAN)
+    if isinstance(store, RemoteFolder):
+        there = store.sizes()
+        for name in ours:
+            store.objects.remove(n for n in there if n == name or n.startswith(f"{name}/"))
+    for name in ours:
         path = folder / name
         with reported(path):  # what stayed behind would be taken for the new run's
             if path.is_dir():
@@ -212,10 +245,16 @@ def start_over(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def remove_unnamed(folder: Path, named: set[str], formats: tuple[OutputFormat, ...]) -> None:
+def remove_unnamed(store: RunFolder, named: set[str], formats: tuple[OutputFormat, ...]) -> None:
     """Remove files of units that no record names: left by attempts that were never committed."""
+    if isinstance(store, RemoteFolder):
+        folders = (*formats, FOLDER)
+        store.objects.remove(
+            name for name in store.sizes() if name.partition("/")[0] in folders and name not in named
+        )
+        return
     for name in (*formats, FOLDER):
-        for entry in os.scandir(folder / name):
+        for entry in os.scandir(store.path / name):
             if f"{name}/{entry.name}" not in named and entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
 
@@ -225,7 +264,7 @@ def remove_temporaries(folder: Path) -> None:
     if not (folder / PLAN).exists():  # not ours
         return
     for entry in os.scandir(folder):
-        if entry.name != LOCK and _is_passing(entry.name):
+        if entry.name != LOCK and is_passing(entry.name):
             os.unlink(entry.path)
     for path in (folder / name for name in (FOLDER, *get_args(OutputFormat))):
         if path.is_dir() and not path.is_symlink():
@@ -236,7 +275,7 @@ def remove_temporaries(folder: Path) -> None:
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
-def _is_passing(name: str) -> bool:
+def is_passing(name: str) -> bool:
     """Whether a file of the run folder is no part of the run: the lock, or what a kill left half written."""
     names = "|".join(map(re.escape, OWN_FILES))
     return name == LOCK or re.fullmatch(rf"\.({names})\.[\w-]+(\.tmp)?", name) is not None
@@ -248,5 +287,7 @@ def _read(path: Path, kind: type[Record]) -> Record | None:
             return msgspec.json.decode(file.read() or b"", type=kind)
     except FileNotFoundError:
         return None
+    except NotADirectoryError as error:
+        raise RunError(f"{path.parent}: is a file; a run is a folder, as tokenize writes it") from error
     except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path}: cannot be read ({error}); --force starts the run over") from error

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
@@ -22,6 +21,7 @@ from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
+from gristmill.store import RunFolder
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
@@ -46,14 +46,16 @@ class InlineBackend:
         """What the run must know of the tokenizer, if the job has one."""
         return self._facts
 
-    def prepare(self, folder: Path, *, num_tasks: int) -> None:
+    def prepare(self, store: RunFolder, *, num_tasks: int) -> None:
         """The plan is in the folder."""
         # Other engines would hold one another up, or use all cores for one unit, as counting does.
         is_parallel = self._facts is not None and self._facts.engine == "native"
         num_workers = self.budget.num_workers
         self._num_unit_threads = max(1, min(num_workers, num_tasks)) if is_parallel else 1
         prepare = Prepare(
-            folder=str(folder),
+            folder=store.url,
+            stage=store.stage,
+            token=store.token,
             blocks=self.budget.blocks,
             num_threads=max(1, num_workers // self._num_unit_threads),
             write_behind=self.budget.write_behind,

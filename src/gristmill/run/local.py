@@ -8,7 +8,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -32,6 +31,7 @@ from gristmill.run.process import WorkerProcess, start_worker
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
+from gristmill.store import RunFolder
 
 MAX_ATTEMPTS = 3
 POLL_S = 0.1
@@ -83,10 +83,12 @@ class LocalBackend:
         for worker in self._workers[self._budget.num_workers :]:
             self._end(worker)
 
-    def prepare(self, folder: Path, *, num_tasks: int) -> None:
+    def prepare(self, store: RunFolder, *, num_tasks: int) -> None:
         """The plan is in the folder: tell the workers; no more of them than there is work for."""
         self._prepare = Prepare(
-            folder=str(folder.resolve()),
+            folder=store.url,
+            stage=store.stage,
+            token=store.token,
             blocks=self._budget.blocks,
             num_threads=1,
             write_behind=self._budget.write_behind,

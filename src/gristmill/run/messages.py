@@ -21,10 +21,15 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     """To a worker: the plan is written, get ready for its units."""
 
     folder: str
+    """A path, or a URL of a store."""
     blocks: Blocks
     num_threads: int
     write_behind: bool
     counter_bytes: int
+    stage: str = ""
+    """Of a folder in a store: where its files are made on this machine; absent: a place of its own."""
+    token: str = ""
+    """Likewise: of the lease under which units are committed."""
 
 
 class Task(msgspec.Struct, frozen=True, tag="task"):

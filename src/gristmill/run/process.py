@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import IO
 
 from gristmill.config import Backend, RunConfig, RunJob, TokenizeConfig, TrainConfig
+from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.run.resources import available_memory, memory_limit, num_cores
 
@@ -99,12 +100,24 @@ def memory_of(run: RunConfig) -> int:
 def choose_backend(config: RunJob) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
-    is_here_only = any(path.startswith("memory://") for path in config.read.inputs)
+    is_here_only = bool(_here_only(config))
     # One process reads as fast as a few threads count, and they need no start and no merging of files.
     is_light = isinstance(config, TrainConfig) and (config.run.workers or num_cores()) <= MOST_THREADS
     is_inline = config.run.preset == "streaming" or is_here_only or is_light or is_small(config)
     default: Backend = "inline" if is_inline else "local"
     return config.run.backend or default
+
+
+def _here_only(config: RunJob) -> list[str]:
+    """Inputs and output that are in the memory of this process."""
+    output = config.write.output if isinstance(config, TokenizeConfig) else ""
+    return [path for path in (*config.read.inputs, output) if path.startswith("memory://")]
+
+
+def check_reachable(config: RunJob) -> None:
+    """Refuse workers that could not see what they are to read or write."""
+    if choose_backend(config) != "inline" and (paths := _here_only(config)):
+        raise ConfigError(f"{paths[0]}: is in the memory of this process alone; set run.backend inline")
 
 
 def default_workers(config: RunJob) -> int:
@@ -148,7 +161,7 @@ def _sizes(inputs: Iterable[str]) -> Iterator[int]:
 def start_early(config: RunJob) -> list[WorkerProcess]:
     """Workers that a job will need, if it needs any; a run that looks finished may need none."""
     folder = config.write.output if isinstance(config, TokenizeConfig) else ""
-    is_finished = bool(folder) and os.path.exists(f"{folder}/manifest.json")
+    is_finished = bool(folder) and "://" not in folder and os.path.exists(f"{folder}/manifest.json")
     if choose_backend(config) != "local" or is_finished:
         return []
     fitting = max(1, memory_of(config.run) // WORKER_BYTES)

@@ -104,6 +104,8 @@ class Progress:
         self._failed: set[int] = set()
         self._stage_s: Counter[str] = Counter()
         self.fetching: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.check: Callable[[], None] = lambda: None
+        """Raises where the run may not go on; asked with every event."""
         self._new_units: list[int] = []
         self._last_workers = 0.0
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = self.memory_budget_bytes = 0
@@ -181,6 +183,7 @@ class Progress:
 
     def note(self, event: str = "progress", **facts: object) -> Snapshot:
         """Write an event, with facts of its own."""
+        self.check()
         self._last_event = time.monotonic()
         snapshot = self.snapshot(event)
         line = msgspec.to_builtins(snapshot) | {"new_units": self._new_units} | facts

@@ -13,7 +13,7 @@ from gristmill.errors import RunError
 from gristmill.plan import UnitPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import QUARANTINE
-from gristmill.sidecars import FOLDER, Quarantined
+from gristmill.sidecars import Quarantined, find_sidecar
 
 
 def merge_quarantine(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> None:
@@ -35,9 +35,10 @@ def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> 
     ordered = sorted(records, key=lambda record: record.unit)
     firsts = first_records(plan, ordered)
     for record in ordered:
-        name = f"{FOLDER}/{plan.unit_name(record.unit)}.quarantine"
-        if not any(file.path == name for file in record.sidecars):  # of an attempt that was not committed
+        kept = find_sidecar(record.sidecars, "quarantine")
+        if kept is None:  # a file that is there is of an attempt that was not committed
             continue
+        name = kept.path
         try:
             with (folder / name).open("rb") as lines:
                 for line in lines:

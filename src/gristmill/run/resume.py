@@ -23,36 +23,38 @@ from gristmill.run.folder import (
     write_json,
 )
 from gristmill.run.settle import explain_changes
+from gristmill.store import RunFolder
 
 WISH = ("dataset", "dataset_config", "split", "revision")
 """What of a dataset is asked for."""
 AnyPlan = TypeVar("AnyPlan", Plan, CountPlan)
 
 
-def plan_or_resume(folder: Path, plan: AnyPlan, *, force: bool) -> AnyPlan:
+def plan_or_resume(store: RunFolder, plan: AnyPlan, *, force: bool) -> AnyPlan:
     """The plan that is in the folder where it is the same job's, else this one, which is then there."""
+    folder = store.path
     if force and (folder / PLAN).exists():
-        start_over(folder)
+        start_over(store)
     before = read_any_plan(folder)
     if before is None:
-        check_unused(folder)
-        _write(folder, plan)
+        check_unused(store)
+        _write(store, plan)
         return plan
     if type(before) is not type(plan):
-        raise ResumeError(f"{folder}: holds a run of another kind; use another folder")
+        raise ResumeError(f"{store}: holds a run of another kind; use another folder")
     changes = explain_changes(before.identity, plan.identity)
     if changes and holds_nothing(folder, before):
-        start_over(folder)
-        _write(folder, plan)
+        start_over(store)
+        _write(store, plan)
         return plan
     if changes:
         raise ResumeError(
-            f"{folder}: holds a run of another job: {changes}; use --force to start over, or another folder"
+            f"{store}: holds a run of another job: {changes}; use --force to start over, or another folder"
         )
     # What changes no output may change; what decided which documents are too large may not.
     resumed = msgspec.structs.replace(plan, max_document_bytes=before.max_document_bytes)
     if resumed != before:
-        _write(folder, resumed)
+        _write(store, resumed)
     return resumed
 
 
@@ -71,9 +73,10 @@ def holds_nothing(folder: Path, plan: Plan | CountPlan) -> bool:
     return not any(record.ledger.documents_encoded for record in read_records(folder, plan).values())
 
 
-def _write(folder: Path, plan: Plan | CountPlan) -> None:
-    write_whole(folder / CONFIG, render_config(plan.config).encode())
-    write_json(folder / PLAN, plan)
+def _write(store: RunFolder, plan: Plan | CountPlan) -> None:
+    write_whole(store.path / CONFIG, render_config(plan.config).encode())
+    write_json(store.path / PLAN, plan)
+    store.put(CONFIG, PLAN)
 
 
 def render_config(config: RunJob) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 
 import msgspec
 
@@ -21,8 +20,8 @@ from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
     EVENTS,
+    held,
     keep_whole,
-    locked,
     prepare_folder,
     read_any_plan,
     read_manifest,
@@ -32,12 +31,13 @@ from gristmill.run.folder import (
 from gristmill.run.inline import InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.machine import describe_machine
-from gristmill.run.process import WorkerProcess, choose_backend, is_small
+from gristmill.run.process import WorkerProcess, check_reachable, choose_backend, is_small
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import identity_of, settle_layout, settle_sizes
 from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
 from gristmill.run.work import Work
+from gristmill.store import RemoteFolder, RunFolder, open_folder
 
 BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
     "inline": InlineBackend,
@@ -84,9 +84,11 @@ def tokenize(
     before."""
     start = time.monotonic()
     config = settle_sizes(config)
-    folder = Path(config.write.output)
-    with locked(folder):
-        if not force and (finished := _finished_before(config, folder)) is not None:
+    check_reachable(config)
+    store = open_folder(config.write.output)
+    folder = store.path
+    with closing(store), held(store):
+        if not force and (finished := _finished_before(config, store)) is not None:
             return finished
         backend = _open_backend(config, processes)
         try:
@@ -101,7 +103,7 @@ def tokenize(
             layout = settle_layout(config, facts)
             check_formats(config.write, layout)
             plan = plan_or_resume(
-                folder,
+                store,
                 Plan(
                     version=1,
                     identity=identity_of(config, layout, files),
@@ -119,10 +121,10 @@ def tokenize(
             prepare_folder(folder, layout.formats)
             manifest = read_manifest(folder)
             if manifest is not None:
-                result = RunResult(folder=str(folder), manifest=manifest, last=None, failed={})
+                result = RunResult(folder=str(store), manifest=manifest, last=None, failed={})
             else:
                 loading_s = round(time.monotonic() - start, 3)
-                result = _run(plan, folder, backend, on_progress)
+                result = _run(plan, store, backend, on_progress)
                 result = msgspec.structs.replace(result, loading_s=loading_s)
             if result.manifest is not None:
                 warnings += tuple(outcome_warnings(plan, folder, result.manifest))
@@ -143,8 +145,9 @@ def _open_backend(config: TokenizeConfig, processes: Sequence[WorkerProcess]) ->
     return backend
 
 
-def _finished_before(config: TokenizeConfig, folder: Path) -> RunResult | None:
+def _finished_before(config: TokenizeConfig, store: RunFolder) -> RunResult | None:
     """What this very job has given, told without loading the tokenizer; None where only that can tell."""
+    folder = store.path
     plan = read_any_plan(folder)
     if not isinstance(plan, Plan) or not plan.tokenizer_files or config != plan.config:
         return None
@@ -156,20 +159,33 @@ def _finished_before(config: TokenizeConfig, folder: Path) -> RunResult | None:
         return None
     warnings = (*option_warnings(config), *input_warnings(config.read, listing))
     warnings += tuple(outcome_warnings(plan, folder, manifest))
-    return RunResult(folder=str(folder), manifest=manifest, last=None, failed={}, warnings=warnings)
+    return RunResult(folder=str(store), manifest=manifest, last=None, failed={}, warnings=warnings)
+
+
+@contextmanager
+def events_kept(store: RunFolder) -> Iterator[None]:
+    """However it ends, the events of a run in a store are kept there."""
+    try:
+        yield
+    finally:
+        if isinstance(store, RemoteFolder):
+            with suppress(Exception):  # what ended the run matters more
+                store.put(EVENTS)
 
 
 def _run(
     plan: Plan,
-    folder: Path,
+    store: RunFolder,
     backend: InlineBackend | LocalBackend,
     on_progress: OnProgress | None,
 ) -> RunResult:
-    records = keep_whole(folder, plan, read_records(folder, plan))
+    records = keep_whole(store, plan, read_records(store.path, plan))
     pending = [unit.index for unit in plan.units if unit.index not in records]
-    backend.prepare(folder, num_tasks=len(pending))
-    progress = Progress(plan, records, folder / EVENTS, on_progress)
-    with closing(progress):
+    backend.prepare(store, num_tasks=len(pending))
+    progress = Progress(plan, records, store.path / EVENTS, on_progress)
+    if isinstance(store, RemoteFolder):
+        progress.check = store.check_lease
+    with closing(progress), events_kept(store):
         progress.note(
             "start",
             units_pending=len(pending),
@@ -183,10 +199,10 @@ def _run(
             work.do_units(pending)
         if not work.failed:
             work.do_tails()
-            manifest = finish(plan, folder, work.records)
+            manifest = finish(plan, store, work.records)
         last = progress.note("failed" if work.failed else "finished", failed=len(work.failed))
         return RunResult(
-            folder=str(folder),
+            folder=str(store),
             manifest=None if work.failed else manifest,
             last=last,
             failed=work.failed,

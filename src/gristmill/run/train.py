@@ -18,6 +18,7 @@ from gristmill.run.learn import OnLearning, check_training, learn_merges, load_b
 from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
+from gristmill.store import refuse_remote
 from gristmill.training.cut import Cut
 from gristmill.training.figures import script_shares
 from gristmill.training.fit import Fit, longest_tokens, merge_counts
@@ -64,6 +65,8 @@ def train(
     """Do a job: from the files it names to a tokenizer.json.
 
     The same call again takes up a count or a learning that was cut short; `force` starts over."""
+    refuse_remote(config.learn.output, "a tokenizer")
+    refuse_remote(config.count.folder or "", "a count")
     output = Output.of(config.learn.output)
     output.check()
     check_training(config)

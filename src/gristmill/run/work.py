@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from gristmill.config import RunConfig
@@ -16,6 +15,7 @@ from gristmill.run.messages import Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import Progress
 from gristmill.sidecars import FOLDER
+from gristmill.store import RunFolder
 
 NOT_BAD = ("limit", "not sampled", "held out")
 """Reasons for which sound documents are left out."""
@@ -26,7 +26,7 @@ MIN_DOCUMENTS_TO_JUDGE = 1000
 class Backend(Protocol):
     """Maps the same function over the same units, wherever that happens."""
 
-    def prepare(self, folder: Path, *, num_tasks: int) -> None:
+    def prepare(self, store: RunFolder, *, num_tasks: int) -> None:
         """The plan is in the folder: get ready."""
         ...
 

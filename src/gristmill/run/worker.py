@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -39,6 +38,7 @@ from gristmill.run.messages import (
 )
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import facts_of
+from gristmill.store import RemoteFolder, open_folder
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
@@ -125,8 +125,10 @@ def load_configured(config: TokenizerConfig) -> Tokenizer:
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
     """The job of a run folder; of what counts and what encodes, only one is imported."""
-    folder = Path(prepare.folder)
-    plan = read_any_plan(folder)
+    store = open_folder(prepare.folder, stage=prepare.stage, token=prepare.token)
+    if isinstance(store, RemoteFolder) and not prepare.stage:
+        store.pull_plan()
+    plan = read_any_plan(store.path)
     assert plan is not None
     # Settled when the run was planned: it decides which documents are too large.
     blocks = prepare.blocks._replace(max_document_bytes=plan.max_document_bytes)
@@ -135,7 +137,7 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
 
         return CountJob(
             plan=plan,
-            folder=folder,
+            folder=store.path,
             blocks=blocks,
             counter_bytes=prepare.counter_bytes,
             num_threads=prepare.num_threads,
@@ -145,7 +147,7 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
     return Job(
         config=plan.config,
         plan=plan,
-        folder=folder,
+        store=store,
         tokenizer=tokenizer,
         blocks=blocks,
         num_threads=prepare.num_threads,
@@ -170,6 +172,8 @@ def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None])
 
     assert isinstance(job, Job)
     if task.unit == len(job.plan.units):
+        if isinstance(job.store, RemoteFolder):
+            job.store.pull_records()
         records = read_records(job.folder, job.plan)
         before = [records[i] for i in sorted(records) if i < task.unit]
         return pack_tails(job, before, limit=task.limit).commit

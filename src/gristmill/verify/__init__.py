@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import msgspec
 from gristmill.errors import RunError
 from gristmill.finished import is_conversion, open_run
 from gristmill.run.folder import MANIFEST, PLAN, require_manifest
+from gristmill.store import open_finished
 from gristmill.verify.borders import check_borders
 from gristmill.verify.conversion import check_conversion
 from gristmill.verify.counts import check_ledgers
@@ -50,17 +52,23 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(
-    folder: Path, *, sample: int | None = None, seed: int = 0, on_step: OnStep = lambda _step: None
+    where: str | os.PathLike[str],
+    *,
+    sample: int | None = None,
+    seed: int = 0,
+    on_step: OnStep = lambda _step: None,
 ) -> Verification:
     """Check a finished run; `sample` is how many documents are read and encoded again."""
-    if is_conversion(folder):
+    store = open_finished(where)
+    folder = store.path
+    if not store.is_remote and is_conversion(folder):
         return _verify_conversion(folder, on_step)
     try:
-        run = open_run(folder)
+        run = open_run(store)
     except RunError as error:
         if not (folder / PLAN).is_file() or not (folder / MANIFEST).is_file():
             raise
-        return _conclude(folder, [_check("records", Findings("records of the run", [str(error)]))])
+        return _conclude(str(store), [_check("records", Findings("records of the run", [str(error)]))])
     sound = Sound()
     num_sampled = DEFAULT_SAMPLE if sample is None else sample
     steps: dict[str, Callable[[], Findings]] = {
@@ -77,7 +85,7 @@ def verify(
         on_step(name)
         checks.append(_check(name, _caught(look)))
     on_step("")
-    return _conclude(folder, checks)
+    return _conclude(str(store), checks)
 
 
 def _verify_conversion(folder: Path, on_step: OnStep) -> Verification:
@@ -86,7 +94,7 @@ def _verify_conversion(folder: Path, on_step: OnStep) -> Verification:
     except RunError as error:
         found = Findings("manifest of a conversion", [str(error)])
     on_step("")
-    return _conclude(folder, [_check("files", found)])
+    return _conclude(str(folder), [_check("files", found)])
 
 
 def _caught(look: Callable[[], Findings]) -> Findings:
@@ -107,9 +115,9 @@ def _check(name: str, found: Findings) -> Check:
     )
 
 
-def _conclude(folder: Path, checks: list[Check]) -> Verification:
+def _conclude(folder: str, checks: list[Check]) -> Verification:
     return Verification(
-        folder=str(folder),
+        folder=folder,
         is_sound=not any(check.faults for check in checks),
         is_complete=not any(check.not_checked for check in checks),
         checks=tuple(checks),

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
 from gristmill.finished import FinishedRun, num_items, rows_of
-from gristmill.formats import read_shard
 from gristmill.formats.protocol import ItemBlock
 from gristmill.layout import Layout
 from gristmill.pack.columns import cu_seqlens
@@ -69,7 +68,7 @@ def _check_shard(
     run: FinishedRun, shard: ShardRecord, name: OutputFormat, tables: _Tables, first: int
 ) -> Iterator[str]:
     where = f"{run.folder / name}, shard {shard.name}"
-    for block in read_shard(run.folder, shard, name, run.layout).blocks():
+    for block in run.read(shard, name).blocks():
         last = first + len(block.offsets) - 1
         limit = largest_id(run.layout)
         if len(block.ids) and int(block.ids.max()) > limit:

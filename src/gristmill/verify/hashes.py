@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from gristmill.errors import RunError
 from gristmill.finished import FinishedRun
 from gristmill.records import FileRecord
 from gristmill.report.words import of_bytes
@@ -26,12 +27,26 @@ def check_files(run: FinishedRun, on_step: Callable[[str], None]) -> Findings:
     total = sum(file.num_bytes for file in files)
     faults, done = [], 0
     with ThreadPoolExecutor(min(MAX_THREADS, num_cores())) as pool:
-        for file, fault in zip(files, pool.map(lambda f: check_file(run.folder, f), files), strict=True):
+        for file, fault in zip(files, pool.map(lambda f: _check(run, f), files), strict=True):
             faults += [fault] if fault else []
             done += file.num_bytes
             on_step(f"files: {of_bytes(done)} of {of_bytes(total)}")
     faults += _unknown_files(run, {file.path for file in files})
     return Findings(f"size and SHA-256 of {len(files):,} files, {of_bytes(total)}", faults)
+
+
+def _check(run: FinishedRun, record: FileRecord) -> str | None:
+    faults = fetch_faults(run, [record])
+    return faults[0] if faults else check_file(run.folder, record)
+
+
+def fetch_faults(run: FinishedRun, files: list[FileRecord]) -> list[str]:
+    """What is wrong with files of a run in a store, which are brought here to be looked at."""
+    try:
+        run.store.fetch(files)
+    except RunError as error:
+        return [str(error)]
+    return []
 
 
 def check_file(folder: Path, record: FileRecord) -> str | None:
@@ -57,13 +72,13 @@ def check_file(folder: Path, record: FileRecord) -> str | None:
 def _unknown_files(run: FinishedRun, named: set[str]) -> Iterator[str]:
     named = named | {f"{FOLDER}/{run.plan.unit_name(unit)}.json" for unit in run.records}
     for name in (FOLDER, *run.layout.formats):
-        folder = run.folder / name
-        if not folder.is_dir():
-            yield f"{folder}: is missing"
+        entries = run.store.names(name)
+        if entries is None:
+            yield f"{run.store}/{name}: is missing"
             continue
-        for entry in sorted(os.listdir(folder)):
+        for entry in entries:
             if f"{name}/{entry}" not in named:
-                yield f"{folder / entry}: belongs to no shard or unit of the run"
+                yield f"{run.store}/{name}/{entry}: belongs to no shard or unit of the run"
     records = [file for shard in run.manifest.shards for files in shard.files.values() for file in files]
     for file in (*records, *run.manifest.sidecars):
         if not is_inside(run, file.path):

@@ -10,12 +10,11 @@ import msgspec
 
 from gristmill.errors import GristmillError
 from gristmill.finished import FinishedRun
-from gristmill.formats import FORMATS
+from gristmill.formats import ATTEMPT, FORMATS
 from gristmill.read.lines import END_OF_FILE
 from gristmill.records import FileRecord, ShardRecord, UnitRecord
 from gristmill.run.finish import MANIFEST_VERSION
 from gristmill.run.folder import QUARANTINE
-from gristmill.run.quarantine import quarantined
 from gristmill.run.settle import differences, identity_of
 from gristmill.sidecars import FOLDER
 from gristmill.verify.findings import Findings
@@ -139,9 +138,11 @@ def _check_sidecars(run: FinishedRun) -> Iterator[str]:
     yield from (f"manifest.json: does not name {path}" for path in of_all if path not in _paths(run))
     for unit, record in run.records.items():
         name = run.plan.unit_name(unit)
-        allowed = {f"{FOLDER}/{name}.{kind}" for kind in SIDECAR_KINDS}
+        allowed = re.compile(rf"{FOLDER}/{name}{ATTEMPT}\.({'|'.join(SIDECAR_KINDS)})")
         yield from (
-            f"unit {unit}: {f.path} is no sidecar of it" for f in kept(record) if f.path not in allowed
+            f"unit {unit}: {f.path} is no sidecar of it"
+            for f in kept(record)
+            if not allowed.fullmatch(f.path)
         )
 
 
@@ -152,7 +153,7 @@ def _paths(run: FinishedRun) -> set[str]:
 def _check_quarantine(run: FinishedRun) -> Iterator[str]:
     """The quarantine of the run is that of its units, line by line."""
     path = run.folder / QUARANTINE
-    entries = quarantined(run.folder, run.plan, run.records.values())
+    entries = run.quarantined()
     try:
         with path.open("rb") if path.exists() else io.BytesIO() as lines:
             for number, line in enumerate(lines):

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from gristmill.config import OutputFormat, ReadConfig
 from gristmill.errors import GristmillError, UnsupportedTokenizerError
 from gristmill.finished import FinishedRun, find_item, find_occurrences, source_of
-from gristmill.formats import read_shard
 from gristmill.formats.protocol import ShardView
 from gristmill.read import Blocks, InputFile, Slice, describe_file, is_pinned, read_slice
 from gristmill.read.storage import is_remote
@@ -222,7 +221,7 @@ class _Ids:
             yield self._run.unit_starts[key >> 32] + (key & 0xFFFFFFFF), 0, 0, num_tokens
 
     def _open(self, shard_name: str, name: OutputFormat) -> ShardView:
-        return read_shard(self._run.folder, self._shards[shard_name], name, self._run.layout)
+        return self._run.read(self._shards[shard_name], name)
 
 
 def _first_difference(found: NDArray[Any], expected: list[int]) -> int | None:

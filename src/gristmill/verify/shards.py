@@ -8,6 +8,7 @@ from gristmill.config import OutputFormat
 from gristmill.finished import FinishedRun
 from gristmill.formats import check_shard
 from gristmill.verify.findings import Findings
+from gristmill.verify.hashes import fetch_faults
 
 
 class Sound(set[tuple[str, OutputFormat]]):
@@ -20,7 +21,8 @@ def check_shards(run: FinishedRun, sound: Sound, on_step: Callable[[str], None])
     for number, (_, shard) in enumerate(run.shards):
         on_step(f"shards: {number:,} of {len(run.shards):,}")
         for name in run.layout.formats:
-            found = check_shard(run.folder, shard, name, run.layout)
+            found = fetch_faults(run, shard.files.get(name, []))
+            found = found or check_shard(run.folder, shard, name, run.layout)
             faults += found
             if not found:
                 sound.add((shard.name, name))

@@ -48,10 +48,11 @@ def _has_byte(is_wanted: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 @lru_cache(maxsize=2)
 def _normalization_bits(form: str) -> NDArray[np.uint8]:
-    """FLAG: what normalising may change, alone or beside others. MARK: what it may move where two stand side by
-    side.
+    """FLAG: what normalising may change, alone or beside others. MARK: what it may move where two stand
+    side by side.
 
-    A code point that Python's tables do not have yet is flagged, so that it does not matter how old they are."""
+    A code point that Python's tables do not have yet is flagged, so that it does not matter how old they
+    are."""
     bits = np.zeros(NUM_POINTS, np.uint8)
     name: Literal["NFC", "NFKC"] = "NFC" if form == "nfc" else "NFKC"
     for point in range(0x80, NUM_POINTS):

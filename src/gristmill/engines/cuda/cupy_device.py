@@ -22,7 +22,7 @@ except ImportError as error:
     ) from error
 
 SOURCE = Path(__file__).parent
-FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "kernels.cu")
+FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "kernels.cu")
 TO_DEVICE, TO_HOST = 1, 2
 
 
@@ -35,7 +35,8 @@ class CupyMemory:
 
 
 class CupyDevice:
-    """The GPU with the most free memory; kernels are compiled by NVRTC at first use and kept in CuPy's cache."""
+    """The GPU with the most free memory; kernels are compiled by NVRTC at first use and kept in CuPy's
+    cache."""
 
     def __init__(self, tables: Tables, *, defines: Iterable[str] = ()) -> None:
         self._device = _emptiest()

@@ -1,8 +1,9 @@
 """Which places no token reaches across, from a few bytes around them (docs/design.md, coverage cuts).
 
-The kernels ask at the start of characters that are not ASCII, first of the two bytes before and the two at it, then of
-three and three. A token that covers the place begins one byte before it or earlier, and ends one byte behind its start
-or later; in the first filter, where it begins or ends so near, the byte beyond it may be any.
+The kernels ask at the start of characters that are not ASCII, first of the two bytes before and the two
+at it, then of three and three. A token that covers the place begins one byte before it or earlier, and
+ends one byte behind its start or later; in the first filter, where it begins or ends so near, the byte
+beyond it may be any.
 """
 
 from __future__ import annotations

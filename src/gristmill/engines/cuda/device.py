@@ -1,7 +1,7 @@
 """What the driver asks of a device.
 
-Work is given in three lanes that run side by side, each in its own order: "in" copies to the device, "compute" fills
-and runs kernels, "out" copies back. Marks order one lane behind another.
+Work is given in three lanes that run side by side, each in its own order: "in" copies to the device,
+"compute" fills and runs kernels, "out" copies back. Marks order one lane behind another.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Device(Protocol):
         ...
 
     def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out") -> None:
-        """Copy from the beginning of the memory; the array has it when a later mark of the lane is reached."""
+        """Copy from the beginning of the memory; the array has it when a later mark of the lane is
+        reached."""
         ...
 
     def mark(self, lane: LaneName) -> Any:

@@ -27,7 +27,7 @@ BYTES_A_BYTE = 70
 """Of the device's memory, for a byte of batch: about that many in all slots together."""
 NUM_SLOTS = 3
 SEEN_BYTES = 1 << 20
-COPY_BYTES = 4 << 20
+COPY_ITEMS = 2 << 20
 
 
 class Stretch(NamedTuple):
@@ -60,8 +60,8 @@ class Call(NamedTuple):
     offsets: Offsets
     special_tokens: SpecialTokens
     num_threads: int
-    on_device: bool = False
-    """Whether ids stay there."""
+    into: Ids | None = None
+    """Where ids go, one stretch after the other; None: they stay on the device."""
 
 
 class Encoded(NamedTuple):
@@ -108,19 +108,21 @@ class CudaEngine:
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
     ) -> tuple[Ids, Offsets]:
         """Ids and offsets of documents in one flat buffer."""
+        # No document has more ids than bytes; memory that is not written to is not taken.
+        ids = np.empty(int(offsets[-1] - offsets[0]), np.uint32)
+        ends, at = [], 0
         with self._guard:
-            parts = list(self._stream(Call(buffer, offsets, special_tokens, num_threads)))
-        if len(parts) == 1:
-            return parts[0]
-        ids = [np.empty(0, np.uint32), *(part.ids for part in parts)]
-        return np.concatenate(ids), _joined_offsets([part.offsets for part in parts])
+            for part in self._stream(Call(buffer, offsets, special_tokens, num_threads, into=ids)):
+                ends.append(part.offsets)
+                at += int(part.offsets[-1])
+        return ids[:at], _joined_offsets(ends)
 
     def encode_on_device(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
     ) -> tuple[Any, Any]:
         """The same as arrays of the device, which have DLPack; ids are as wide as the vocabulary needs."""
         with self._guard:
-            parts = list(self._stream(Call(buffer, offsets, special_tokens, num_threads, on_device=True)))
+            parts = list(self._stream(Call(buffer, offsets, special_tokens, num_threads)))
             ids = self._device.join([part.ids for part in parts], self.id_type)
             return ids, self._device.array(_joined_offsets([part.offsets for part in parts]))
 
@@ -152,19 +154,29 @@ class CudaEngine:
         offsets = call.offsets
         waiting: deque[tuple[Stretch, Slot]] = deque()
         free = deque(self._ring(int(offsets[-1] - offsets[0])))
-        most = free[0].batch.max_documents
+        most, num_done = free[0].batch.max_documents, 0
+
+        def place(found: Encoded) -> Encoded:
+            nonlocal num_done
+            if call.into is None:
+                return found
+            num_ids = int(found.offsets[-1])
+            _copy_all(pool, call.into[num_done : num_done + num_ids], found.ids)
+            num_done += num_ids
+            return found
 
         def finish() -> Encoded:
             stretch, slot = waiting.popleft()
+            found = place(self._finished(call, stretch, slot))
             free.append(slot)
-            return self._finished(call, stretch, slot)
+            return found
 
         with ThreadPoolExecutor(max(1, min(call.num_threads, 16))) as pool:
             for stretch in self._stretches(offsets, most):
                 if offsets[stretch.last] - offsets[stretch.first] > self._batch_bytes:
                     while waiting:
                         yield finish()
-                    yield self._on_cpu(call, stretch)
+                    yield place(self._on_cpu(call, stretch))
                     continue
                 if not free:
                     yield finish()
@@ -205,7 +217,8 @@ class CudaEngine:
         )
 
     def _stretches(self, offsets: Offsets, most: int) -> Iterator[Stretch]:
-        """Documents in order, as many as a batch takes at a time; what is larger than a batch stands alone."""
+        """Documents in order, as many as a batch takes at a time; what is larger than a batch stands
+        alone."""
         first, num_docs = 0, len(offsets) - 1
         while first < num_docs:
             last = int(np.searchsorted(offsets, offsets[first] + self._batch_bytes, side="right")) - 1
@@ -216,27 +229,18 @@ class CudaEngine:
     def _submit(self, call: Call, stretch: Stretch, slot: Slot, pool: ThreadPoolExecutor) -> None:
         begin, end = int(call.offsets[stretch.first]), int(call.offsets[stretch.last])
         text = slot.text[: end - begin]
-        parts = [(at, min(at + COPY_BYTES, end - begin)) for at in range(0, end - begin, COPY_BYTES)]
-        copies = [
-            pool.submit(np.copyto, text[first:last], call.buffer[begin + first : begin + last])
-            for first, last in parts
-        ]
+        _copy_all(pool, text, call.buffer[begin:end])
         starts, _ = _not_empty(call.offsets, stretch)
-        for copy in copies:
-            copy.result()
         slot.batch.submit(text, starts, self._added[call.special_tokens].work, is_learning=True)
 
     def _finished(self, call: Call, stretch: Stretch, slot: Slot) -> Encoded:
-        result = slot.batch.fetch(slot.ids, slot.starts, with_ids=not call.on_device)
+        result = slot.batch.fetch(slot.ids, slot.starts, with_ids=call.into is not None)
         slot.batch.complete()
         self.num_documents += stretch.last - stretch.first
         _, places = _not_empty(call.offsets, stretch)
         ends = np.append(result.starts.astype(np.int64), result.num_ids)[places]
         flagged = flagged_documents(call.offsets, stretch, result.flagged)
-        if call.on_device:
-            found = Encoded(slot.batch.copy_ids(), ends)
-        else:
-            found = Encoded(result.ids.astype(np.uint32), ends)
+        found = Encoded(slot.batch.copy_ids() if call.into is None else result.ids, ends)
         return self._spliced(call, stretch, found, flagged) if len(flagged) else found
 
     def _spliced(self, call: Call, stretch: Stretch, found: Encoded, flagged: NDArray[np.int64]) -> Encoded:
@@ -251,7 +255,7 @@ class CudaEngine:
             counts[first:last] = np.diff(own.offsets)
             done = last
         parts.append(ids[int(ends[done]) :])
-        joined = self._device.join(parts, self.id_type) if call.on_device else np.concatenate(parts)
+        joined = self._device.join(parts, self.id_type) if call.into is None else np.concatenate(parts)
         return Encoded(joined, np.concatenate([[0], np.cumsum(counts)]))
 
     def _on_cpu(self, call: Call, stretch: Stretch) -> Encoded:
@@ -266,7 +270,7 @@ class CudaEngine:
         )
         self.num_documents += last - first
         self.num_fallbacks += last - first
-        return Encoded(self._device.array(ids.astype(self.id_type)) if call.on_device else ids, ends)
+        return Encoded(self._device.array(ids.astype(self.id_type)) if call.into is None else ids, ends)
 
 
 def open_cuda(spec: TokenizerSpec, native: NativeEngine) -> CudaEngine:
@@ -280,6 +284,13 @@ def open_cuda(spec: TokenizerSpec, native: NativeEngine) -> CudaEngine:
 def _fitting_bytes(free_bytes: int) -> int:
     """Batches that leave most of the memory to others: workers of a run share a GPU."""
     return max(4 << 20, min(BATCH_BYTES, free_bytes // 4 // BYTES_A_BYTE))
+
+
+def _copy_all(pool: ThreadPoolExecutor, to: NDArray[Any], from_: NDArray[Any]) -> None:
+    """Copy an array on all threads, widening where it must."""
+    parts = [slice(at, at + COPY_ITEMS) for at in range(0, len(to), COPY_ITEMS)]
+    for copy in [pool.submit(np.copyto, to[part], from_[part]) for part in parts]:
+        copy.result()
 
 
 def _uploaded(device: Device, array: NDArray[Any]) -> Memory:

@@ -1,4 +1,5 @@
-"""A compiled tokenizer -> the arrays that the kernels read, all made from what the native engine is made from."""
+"""A compiled tokenizer -> the arrays that the kernels read, all made from what the native engine is made
+from."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ from gristmill.spec import MergeModel, RankModel, TokenizerSpec
 Arrays = dict[str, NDArray[Any]]
 
 WORD_BITS = 22
-"""Large, so that few pieces lie elsewhere than where they are first looked for; those in use stay in the cache."""
+"""Large, so that few pieces lie elsewhere than where they are first looked for; those in use stay in the
+cache."""
 PHRASE_BITS = 18
 MAX_ID = 1 << 21
+MAX_SHARED_BYTES = 16 << 10
+"""For the automata: what 48 KiB of shared memory leave beside eight tiles of text."""
 NO_RESULT = 0xFFFFFFFF
 
 
@@ -108,7 +112,9 @@ def _sizes(num_classes: int, both: Bimachine, forward: Monoid, backward: Monoid)
     own = (len(both.forward), len(both.backward), len(forward.elements), len(backward.elements))
     for bits, largest in LARGEST.items():
         # Two classes are taken: inside a character, and the start of a document.
-        if num_classes <= (1 << bits) - 2 and all(a <= b for a, b in zip(own, largest[1:], strict=True)):
+        fits = num_classes <= (1 << bits) - 2 and all(a <= b for a, b in zip(own, largest[1:], strict=True))
+        shared = 256 + ((own[0] + 4 * own[1] + own[2] + own[3]) << bits)
+        if fits and shared <= MAX_SHARED_BYTES:
             return Sizes(bits, *own)
     raise UnsupportedTokenizerError("its split pattern has too many classes or states")
 
@@ -216,7 +222,8 @@ def _known_pieces(model: Any, flat: NDArray[np.uint8], offsets: NDArray[np.int64
 
 
 def _odd_tokens(model: Any, flat: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Tokens of 32 bytes that count for whole pieces only: too long for the tables, too short for a search."""
+    """Tokens of 32 bytes that count for whole pieces only: too long for the tables, too short for a
+    search."""
     is_odd = ~model.reachable().astype(bool) & (np.diff(offsets) > 31) & model.whole_piece_first
     ids = np.flatnonzero(is_odd)
     if (np.diff(offsets)[ids] > 32).any():

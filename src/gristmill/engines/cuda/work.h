@@ -9,6 +9,7 @@ typedef unsigned long long u64;
 
 #ifdef __CUDACC__
 #define LANE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void
 #endif
 
 // Sizes of the automata; the driver sets them to what the tokenizer needs, the emulator keeps the largest.

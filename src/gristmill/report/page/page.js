@@ -68,6 +68,7 @@ function renderProgress(run) {
       ["units", now.units_total === undefined ? null : count(now.units_done) + " of " + count(now.units_total)],
       ["took", now.elapsed_s === undefined ? null : duration(now.elapsed_s)],
       ["memory at most", run.peak_memory_bytes ? bytes(run.peak_memory_bytes) : null],
+      ["fetched", now.fetch_bytes ? bytes(now.fetched_bytes) + " of " + bytes(now.fetch_bytes) : null],
       ["workers lost", count(run.retries), "retries"],
       ["units failed", count(run.failed_units)],
     ]),
@@ -215,6 +216,8 @@ function renderTraining(run) {
   const summary = training.counted || {};
   const curve = (place) => training.curve.filter((point) => point[place] > 0).map((point) => [point[0], point[place]]);
   const counts = lineChart("Count of the pair merged", [{ name: "count", points: curve(1) }], { showX: short, showY: short, logarithmic: true });
+  const fit = training.fit, shares = fit ? [...Object.entries(fit.sources), ...Object.entries(fit.scripts)] : [];
+  const rows = shares.map(([name, [size, tokens]]) => [name, bytes(size), count(tokens), tokens ? (size / tokens).toFixed(3) : "–"]);
   const squeezed = lineChart("Bytes a token", [{ name: "bytes", points: curve(2) }], { showX: short, showY: (value) => value.toFixed(2), logarithmic: true, plainY: true });
   return [
     facts([["distinct pieces", summary.num_pieces === undefined ? null : count(summary.num_pieces), "pieces"], ["pieces in all", summary.total_count === undefined ? null : count(summary.total_count)],
@@ -222,6 +225,8 @@ function renderTraining(run) {
       ["bytes a token", training.bytes_per_token ? training.bytes_per_token.toFixed(3) : null, "bytes_per_token"]]),
     counts ? make("figure", {}, make("figcaption", { class: "faint" }, "How often the merged pair occurred, by tokens"), counts) : null,
     squeezed ? make("figure", {}, make("figcaption", { class: "faint" }, "Compression: bytes of text a token, by tokens"), squeezed) : null,
+    rows.length ? make("p", { class: "faint" }, `Of ${count(fit.num_documents)} documents ${fit.is_held_out ? "that were not counted" : "of the training text"}:`) : null,
+    rows.length ? table([["source or script", ""], ["text", "number"], ["tokens", "number"], ["bytes a token", "number"]], rows) : null,
   ];
 }
 

@@ -1,0 +1,95 @@
+// Pieces -> ids, one thread's state: pieces wait until there are enough to be looked up side by side.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "id_buffer.hpp"
+#include "merge.hpp"
+#include "model.hpp"
+#include "piece_table.hpp"
+
+namespace gristmill {
+
+class PieceEncoder {
+public:
+    PieceEncoder(const Model& model, size_t cache_bytes);
+
+    // Ids go to `out` from now on, in the order of the pieces; nothing waits.
+    void start(IdBuffer& out);
+    // Pieces of a text, the first from `begin`; `readable` bytes may be read at text, and stay there until written.
+    void add(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    // A document ends here: the number of its ids goes to *size when they are written.
+    void end_document(int64_t* size) { marks_.push_back({waiting_, size}); }
+    // Writes what waits.
+    void flush();
+
+    size_t memory_bytes() const;
+    void shrink();
+
+private:
+    template <bool kMayCut>
+    size_t put_whole(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    void put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes);
+    void put_long(size_t i, std::string_view piece, uint64_t flag);
+    // Pieces of scripts that have cuts nearly everywhere: their parts.
+    size_t put_parts(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    void put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag);
+    bool may_cover(const uint8_t* text, size_t size, size_t at) const;
+
+    size_t find_slots();
+    // Enters the pieces that are not in the table yet, as far as they can be merged side by side.
+    void learn(size_t num_missing);
+    void learn_short(size_t i, size_t& num_jobs);
+    uint32_t* write(size_t from, size_t to, uint32_t* out);
+    uint32_t* write_slot(const ShortSlot& slot, uint32_t* out) const;
+    // One piece, whole or a part. Returns the end of what was written.
+    uint32_t* encode_short(size_t i, uint32_t* out);
+    uint32_t* encode_long(size_t i, uint32_t* out);
+    uint32_t* encode_by_cuts(std::string_view piece, uint32_t* out);
+    uint32_t* encode_part(std::string_view part, uint32_t* out);
+    uint32_t* merge(std::string_view part, uint32_t* out);
+    // The id a whole piece or a part of one has by itself, or kNoId.
+    uint32_t single_token(const ShortKey& key, uint64_t hash) const;
+    uint32_t long_token(size_t i) const;
+    // Pieces with bytes that have no token: they are taken out before merging.
+    bool has_dropped_bytes(std::string_view piece) const;
+    uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
+
+    static constexpr size_t kBatch = 256;  // pieces looked up together
+    struct Batch {
+        ShortKey keys[kBatch];
+        uint64_t hashes[kBatch];
+        const ShortSlot* slots[kBatch];  // null: not in the table
+        const uint8_t* starts[kBatch];
+        uint32_t sizes[kBatch];
+        uint16_t missing[kBatch];
+
+        std::string_view piece(size_t i) const { return {reinterpret_cast<const char*>(starts[i]), sizes[i]}; }
+    };
+    struct Mark {
+        size_t at;
+        int64_t* size;
+    };
+
+    const Model& model_;
+    const bool has_parts_;  // pieces may be cut before they are looked up
+    PieceTable pieces_;
+    IdBuffer* out_ = nullptr;
+    size_t waiting_ = 0, waiting_bytes_ = 0;
+    size_t document_begin_ = 0;  // in out_
+    std::vector<Mark> marks_;
+    Batch batch_;
+    uint64_t part_flag_ = 0;  // set in keys of parts when "is a token" differs between whole pieces and parts
+    MergeScratch scratch_;
+    using ShortJob = MergeJob<15>;
+    using LongJob = MergeJob<31>;
+    std::unique_ptr<ShortJob[]> jobs_ = std::make_unique_for_overwrite<ShortJob[]>(kBatch);
+    std::unique_ptr<ShortSlot*[]> claimed_ = std::make_unique<ShortSlot*[]>(kBatch);  // of each job
+    uint64_t long_hashes_[kBatch];
+    std::unique_ptr<LongJob[]> long_jobs_ = std::make_unique_for_overwrite<LongJob[]>(kBatch);
+    std::vector<uint32_t> long_ids_;
+};
+
+}  // namespace gristmill
