@@ -44,7 +44,7 @@ def load_reports(folder: Path) -> list[tuple[str, BenchReport]]:
     """Read (text, report) pairs, in the order of their file names."""
     return [
         (path.stem.rpartition(".")[2], msgspec.json.decode(path.read_bytes(), type=BenchReport))
-        for path in sorted(folder.glob("*.json"))
+        for path in sorted(folder.glob("*.*.json"))  # TOKENIZER.TEXT.json; other benchmarks lie beside them
     ]
 
 

@@ -58,6 +58,11 @@ def test_a_table_replaces_what_stands_between_the_markers(scripts):
     assert render.put_between_markers(changed, "new") == changed
 
 
+def test_the_tables_of_readme_are_those_of_the_raw_results():
+    ended = run("render.py", "--check")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 def test_a_differing_text_is_cut_down_to_the_smallest(scripts):
     import exactness
 

@@ -418,6 +418,15 @@ def test_damage_is_an_error_or_other_numbers_and_never_a_crash(packed, tmp_path,
     assert 0 < refused <= 150
 
 
+def test_a_table_of_segments_that_is_cut_is_named(packed, tmp_path):
+    folder = tmp_path / "cut"
+    shutil.copytree(packed(columns=("input_ids",)), folder)
+    path = min((folder / "units").glob("*.segments"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RunError, match=r"\.segments: cannot be read .*; gristmill verify says more"):
+        gristmill.open(folder, columns=["input_ids", "position_ids"])[0]
+
+
 def test_a_manifest_that_names_files_elsewhere_is_refused(packed, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(packed(), folder)

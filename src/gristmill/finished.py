@@ -127,16 +127,16 @@ class FinishedRun:
 
     def documents(self, unit: int) -> NDArray[Any]:
         """The table of a unit's documents, mapped."""
-        return _map_table(self._sidecar(unit, "documents"), DOCUMENT)
+        return read_table(self._sidecar(unit, "documents"), DOCUMENT)
 
     def segments(self, unit: int) -> NDArray[Any]:
         """The table of a unit's segments, mapped."""
-        return _map_table(self._sidecar(unit, "segments"), SEGMENT)
+        return read_table(self._sidecar(unit, "segments"), SEGMENT)
 
     def names(self, unit: int) -> NDArray[np.uint8] | None:
         """What the id fields of a unit's documents hold, flat and mapped; None where there are none."""
         path = self._sidecar(unit, "names")
-        return _map_table(path, np.dtype(np.uint8)) if self.plan.config.read.id_field is not None else None
+        return read_table(path, np.dtype(np.uint8)) if self.plan.config.read.id_field is not None else None
 
     def read(self, shard: ShardRecord, name: OutputFormat) -> ShardView:
         """Open a shard in a format; damage raises `RunError`."""
@@ -349,10 +349,3 @@ def _file_named(run: FinishedRun, name: str) -> int:
 
 def _row_of(segment: Any) -> int:
     return int(segment["row"])
-
-
-def _map_table(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
-    try:
-        return read_table(path, kind)
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path}: cannot be read ({error}); gristmill verify says more") from error

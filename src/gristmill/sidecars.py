@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from gristmill.batch import BadDocument, DocumentBatch
 from gristmill.drafts import Draft
 from gristmill.engines import Offsets
+from gristmill.errors import RunError
 from gristmill.pack.rows import Rows, Segments
 from gristmill.records import FileRecord
 from gristmill.text_sample import TextSample, write_sample
@@ -158,6 +159,9 @@ def find_sidecar(files: Iterable[FileRecord], kind: str) -> FileRecord | None:
 
 def read_table(path: Path, kind: np.dtype[Any]) -> NDArray[Any]:
     """Documents or segments of a unit, mapped; none where the unit has no such file."""
-    if not path.exists() or path.stat().st_size == 0:
-        return np.zeros(0, dtype=kind)
-    return np.memmap(path, dtype=kind, mode="r")
+    try:
+        if not path.exists() or path.stat().st_size == 0:
+            return np.zeros(0, dtype=kind)
+        return np.memmap(path, dtype=kind, mode="r")
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error}); gristmill verify says more") from error

@@ -128,7 +128,7 @@ def _find(
     dataset: Dataset, wanted: Part, commit: str, config: ReadConfig, format_of: FormatOf
 ) -> tuple[list[Entry], list[str]]:
     """The files of the part, and every path that was seen on the way to them."""
-    patterns, folder = _patterns(dataset, wanted, commit, config)
+    patterns, folder = _patterns(dataset, wanted, commit)
     folders = list(dict.fromkeys(map(fixed_folder, patterns))) if patterns else [folder]
     entries = list_entries(dataset.repo, commit, folders if len(folders) <= MAX_FOLDERS else [""])
     seen = [entry.path for entry in entries]
@@ -140,7 +140,7 @@ def _find(
     return sorted(known), seen
 
 
-def _patterns(dataset: Dataset, wanted: Part, commit: str, config: ReadConfig) -> tuple[tuple[str, ...], str]:
+def _patterns(dataset: Dataset, wanted: Part, commit: str) -> tuple[tuple[str, ...], str]:
     """Patterns of the files, or none and their folder."""
     if dataset.files:
         if wanted.split != DEFAULT_SPLIT and not any("{split}" in pattern for pattern in dataset.files):

@@ -25,16 +25,16 @@ def explain_run(
 ) -> dict[str, str]:
     """Of each size: what decides it, and what would change it; in the order people ask."""
     return {
-        "workers": _workers(config, budget, len(units)),
+        "workers": _workers(budget, len(units)),
         "memory": _memory(config, budget),
         "blocks": _blocks(config, budget),
-        "units": _units(config, files, units, budget),
+        "units": _units(config, files, units),
         "documents": _documents(config, budget, sample),
         "input": _input(files, budget),
     }
 
 
-def _workers(config: TokenizeConfig, budget: Budget, num_units: int) -> str:
+def _workers(budget: Budget, num_units: int) -> str:
     number, cores = budget.num_workers, num_cores()
     if num_units < number:
         return (
@@ -78,9 +78,7 @@ def _block_size(config: TokenizeConfig, budget: Budget) -> str:
     )
 
 
-def _units(
-    config: TokenizeConfig, files: tuple[InputFile, ...], units: tuple[Unit, ...], budget: Budget
-) -> str:
+def _units(config: TokenizeConfig, files: tuple[InputFile, ...], units: tuple[Unit, ...]) -> str:
     total = sum(file.num_bytes for file in files)
     size = choose_unit_bytes(config.read, total)
     if config.read.unit_bytes is not None:

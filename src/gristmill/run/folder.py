@@ -121,11 +121,6 @@ def read_manifest(folder: Path) -> Manifest | None:
     return _read(folder / MANIFEST, Manifest)
 
 
-def folder_of_run(folder: Path) -> str | None:
-    """The folder, where it holds a run: what lies there is no input of that run."""
-    return str(folder) if (folder / PLAN).exists() else None
-
-
 def require_manifest(folder: Path) -> Manifest:
     """The manifest of a finished run."""
     manifest = read_manifest(folder)
