@@ -496,3 +496,24 @@ def test_opening_needs_no_torch(packed):
         [sys.executable, "-c", code, str(packed())], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "False"
+
+
+def test_no_damage_of_a_parquet_footer_ends_the_process(packed, tmp_path):
+    """In a process of its own: pyarrow ends the one that asks for columns that a footer has wrong."""
+    shutil.copytree(packed(columns=ALL_STORED), tmp_path / "run")
+    code = """
+import sys, gristmill
+from pathlib import Path
+path = sorted(Path(sys.argv[1], "parquet").glob("*.parquet"))[0]
+content = path.read_bytes()
+start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+for at in range(start, len(content)):
+    path.write_bytes(content[:at] + bytes([content[at] ^ (16, 255)[at % 2]]) + content[at + 1 :])
+    try:
+        gristmill.open(sys.argv[1], format="parquet")[0]
+    except gristmill.GristmillError:
+        pass
+print("lives")
+"""
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "run"], check=True, capture_output=True)
+    assert ended.stdout == b"lives\n"

@@ -79,23 +79,23 @@ def _encode_values(values: NDArray[Any]) -> tuple[NDArray[np.int32] | None, list
     return None, [values.astype("<i4", copy=False).data], PLAIN
 
 
-def find_values(content: NDArray[np.uint8], chunk: Any) -> Stretch | None:
-    """Where the values of a column chunk lie as numbers, by what pyarrow says of the chunk; None where they
-    have to be decoded."""
-    begin = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-    end, count = begin + chunk.total_compressed_size, chunk.num_values
-    is_dictionary = "RLE_DICTIONARY" in chunk.encodings
+def find_values(content: NDArray[np.uint8], chunk: dict[int, Any]) -> Stretch | None:
+    """Where the values of a column chunk lie as numbers, by its metadata in the footer; None where they have
+    to be decoded."""
+    begin = chunk.get(11, chunk[9])
+    end, count = begin + chunk[7], chunk[5]
+    is_dictionary = RLE_DICTIONARY in chunk[2]
     num_bytes = -(-count // 8) * 16 if is_dictionary else count * 4
     head = thrift.varint(count << 1) + bytes([MAX_DEFINITION])
     if is_dictionary:
         head += b"\x10" + thrift.varint(-(-count // 8) << 1 | 1)
     at = end - num_bytes
-    is_ours = chunk.compression == "UNCOMPRESSED" and chunk.physical_type == "INT32"
+    is_ours = chunk[4] == CODECS["none"] and chunk[1] == INT32
     if not (is_ours and 0 <= begin <= at - len(head) and end <= len(content)):
         return None
     if content[at - len(head) : at].tobytes() != head:
         return None
-    if is_dictionary and not _is_identity(content[begin : chunk.data_page_offset]):
+    if is_dictionary and not _is_identity(content[begin : chunk[9]]):
         return None
     return Stretch(at, count, np.dtype("<u2" if is_dictionary else "<i4"))
 
