@@ -26,11 +26,11 @@ import msgspec
 import numpy as np
 
 import gristmill
-from gristmill.bench import _machine as machine
 from gristmill.bench import available_cores
 from gristmill.dataset.items import find_run
 from gristmill.files import write_whole
 from gristmill.formats import read_shard
+from gristmill.run.machine import processor_name
 
 RESULTS = Path(__file__).parent / "results" / "loading" / "loading.json"
 SEQUENCE_LENGTH = 2048
@@ -104,7 +104,7 @@ def main() -> int:
     sizes = {name: sum(file.stat().st_size for file in (folder / name).glob(f"*.{name}")) for name in FORMATS}
     wanted = [side for side in all_sides() if not arguments.ways or side.way in arguments.ways.split(",")]
     report = Report(
-        machine=machine(),
+        machine=processor_name(),
         num_cores=available_cores(),
         torch=version("torch"),
         num_rows=len(gristmill.open(folder)),
