@@ -37,6 +37,7 @@ examples:
   gristmill inspect shards --row 0                   a row or document as text
   gristmill verify shards                            is what was written what it should be?
   gristmill convert shards --to nanogpt --single-file    another format, without encoding again
+  gristmill clean shards                             remove what lost attempts left
   gristmill train corpus/ --vocab-size 32000 -o tokenizer.json    a tokenizer of your own
   gristmill counts tokenizer.json.run                the pieces it was learned from
   gristmill tokenizer path/to/llama3                 what was understood of a tokenizer
