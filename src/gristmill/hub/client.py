@@ -196,18 +196,25 @@ def explained(error: Exception, repo: str, revision: str | None) -> Exception:
             f"{repo} is no dataset of {_endpoint()}, or a private one; check the name, or log in "
             "(hf auth login) or set HF_TOKEN"
         )
-    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+    if is_unanswered(error):
         return _unreachable(repo, error)
     if isinstance(error, errors.EntryNotFoundError):
         return FileNotFoundError(one_line(error))
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 429:
+    if getattr(getattr(error, "response", None), "status_code", None) == 429:
         return InputError(
             f"{repo}: the hub asks for fewer requests (429); wait, or log in (hf auth login), and run again"
         )
-    if status is None and type(error).__module__.split(".")[0] in TRANSPORTS:
-        return _unreachable(repo, error)
     return InputError(f"{repo}: the hub fails ({one_line(error)}); run the same command again to go on")
+
+
+def is_unanswered(error: BaseException | None) -> bool:
+    """Whether a call ended without any answer of the hub."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        return True
+    is_transport = type(error).__module__.split(".")[0] in TRANSPORTS
+    return is_transport and getattr(error, "response", None) is None
 
 
 def _unreachable(repo: str, error: Exception) -> InputError:

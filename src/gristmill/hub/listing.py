@@ -29,6 +29,7 @@ from gristmill.hub.client import (
     MAX_FILE_BYTES,
     Entry,
     is_offline,
+    is_unanswered,
     list_entries,
     load_client,
     read_card_text,
@@ -71,7 +72,7 @@ def list_dataset(config: ReadConfig, format_of: FormatOf, *, commit: str = "") -
     try:
         listing = _ask_hub(dataset, config, format_of, revision, is_settled=is_settled)
     except InputError as error:
-        if (known := _recall(memory)) is not None and "cannot be reached" in str(error):
+        if is_unanswered(error.__cause__) and (known := _recall(memory)) is not None:
             return known  # as huggingface_hub does: what was fetched serves without a network
         raise
     for path in {memory, _memory(dataset, config, listing.commit)}:
