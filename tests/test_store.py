@@ -42,6 +42,7 @@ JOBS = {
         "write__format": ["parquet", "mds", "webdataset"],
         "pack__mode": "best_fit",
         "pack__sequence_length": 100,
+        "read__unit_bytes": 50_000,
     },
     "limited": {"write__format": ["npy"], "pack__sequence_length": 50, "run__max_rows": 777},
 }

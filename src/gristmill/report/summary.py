@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -59,10 +60,10 @@ def render_warnings(warnings: Iterable[str]) -> str:
     return f"\n{'':<12}".join(map(printable, warnings))
 
 
-def render_interrupted(where: str) -> str:
+def render_interrupted(where: str | os.PathLike[str]) -> str:
     """What a run that was told to end leaves behind."""
     again = "run the same command again to go on"
-    if is_remote(where):
+    if is_remote(os.fspath(where)):
         return f"interrupted; units that are done are in {where}; {again}"
     folder = Path(where)
     try:
