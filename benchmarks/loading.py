@@ -31,6 +31,7 @@ from gristmill.dataset.items import find_run
 from gristmill.files import write_whole
 from gristmill.formats import read_shard
 from gristmill.run.machine import processor_name
+from gristmill.store import open_finished
 
 RESULTS = Path(__file__).parent / "results" / "loading" / "loading.json"
 SEQUENCE_LENGTH = 2048
@@ -159,7 +160,7 @@ def compare(folder: Path) -> None:
     """Refuse to time rows that are not those of the shards' own readers."""
     for name in FORMATS:
         dataset, first = gristmill.open(folder, format=name), 0
-        run = find_run(folder, name)
+        run = find_run(open_finished(folder), name)
         for shard in run.manifest.shards[:3] + run.manifest.shards[-1:]:
             view = read_shard(folder, shard, name, run.layout)
             start = sum(one.num_rows for one in run.manifest.shards[: run.manifest.shards.index(shard)])
