@@ -27,8 +27,8 @@ import datasets
 import msgspec
 
 from causal_sides import Job, Outcome
-from gristmill.bench import _machine as machine
 from gristmill.files import write_whole
+from gristmill.run.machine import processor_name
 
 SIDES = Path(__file__).with_name("causal_sides.py")
 RESULTS = Path(__file__).parent / "results" / "causal.json"
@@ -94,7 +94,7 @@ def main() -> int:
 def read_report(path: Path) -> Report:
     """What was found before on this machine; parts that are done again take its place."""
     about = {
-        "machine": machine(),
+        "machine": processor_name(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("datasets", "transformers", "tokenizers", "pyarrow")},
     }

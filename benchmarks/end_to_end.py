@@ -31,9 +31,9 @@ import pyarrow.parquet as pq
 from corpora import dealt, share, shuffled_copies, text_bytes
 from end_to_end_sides import SEQUENCE_LENGTH, Job, Outcome
 from gristmill import load_tokenizer
-from gristmill.bench import _machine as machine
 from gristmill.bench import available_cores
 from gristmill.files import write_whole
+from gristmill.run.machine import processor_name
 from run_report import BARE, END_TO_END, RIVALS, RunReport, Timing, mb_per_s, render_run
 
 WORKERS = 2
@@ -76,7 +76,7 @@ def main() -> int:
     if any("DIFFER" in line for line in checks):
         return 1
     report = RunReport(
-        machine=machine(),
+        machine=processor_name(),
         num_cores=available_cores(),
         python=platform.python_version(),
         versions={name: version(name) for name in ("gristmill", "tokenizers", *arguments.rivals)},

@@ -26,11 +26,12 @@ import msgspec
 import numpy as np
 
 import gristmill
-from gristmill.bench import _machine as machine
 from gristmill.bench import available_cores
 from gristmill.dataset.items import find_run
 from gristmill.files import write_whole
 from gristmill.formats import read_shard
+from gristmill.run.machine import processor_name
+from gristmill.store import open_finished
 
 RESULTS = Path(__file__).parent / "results" / "loading" / "loading.json"
 SEQUENCE_LENGTH = 2048
@@ -104,7 +105,7 @@ def main() -> int:
     sizes = {name: sum(file.stat().st_size for file in (folder / name).glob(f"*.{name}")) for name in FORMATS}
     wanted = [side for side in all_sides() if not arguments.ways or side.way in arguments.ways.split(",")]
     report = Report(
-        machine=machine(),
+        machine=processor_name(),
         num_cores=available_cores(),
         torch=version("torch"),
         num_rows=len(gristmill.open(folder)),
@@ -159,7 +160,7 @@ def compare(folder: Path) -> None:
     """Refuse to time rows that are not those of the shards' own readers."""
     for name in FORMATS:
         dataset, first = gristmill.open(folder, format=name), 0
-        run = find_run(folder, name)
+        run = find_run(open_finished(folder), name)
         for shard in run.manifest.shards[:3] + run.manifest.shards[-1:]:
             view = read_shard(folder, shard, name, run.layout)
             start = sum(one.num_rows for one in run.manifest.shards[: run.manifest.shards.index(shard)])

@@ -24,8 +24,8 @@ import msgspec
 
 from corpora import as_parquet, dealt, shuffled_copies, with_long_document
 from end_to_end import WORKERS, Source, fresh, open_source
-from gristmill.bench import _machine as machine
 from gristmill.files import write_whole
+from gristmill.run.machine import processor_name
 from run_report import MEMORY
 
 SAMPLE_S = 0.01
@@ -78,7 +78,7 @@ def main() -> int:
     arguments.work.mkdir(parents=True, exist_ok=True)
     cases = make_cases(arguments)
     report = MemoryReport(
-        machine=machine(),
+        machine=processor_name(),
         python=platform.python_version(),
         memory=arguments.memory,
         output=arguments.format,

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from gristmill import cli
+from gristmill.causal.opening import ALIASES
 from gristmill.causal.settings import as_causal
 from gristmill.sample import train_sample_tokenizer
 
@@ -115,6 +116,11 @@ def test_the_block_for_datasets_is_taken_as_it_is():
     (block,) = [block for block in blocks("yaml") if "context_length" in block]
     config = as_causal(yaml.safe_load(block))
     assert [config.context_length, config.overlap, config.batch_size] == [2048, 128, 2000]
+
+
+def test_every_alias_of_a_tokenizer_is_listed():
+    (line,) = re.findall(r"a hub name, or (.*)\.$", README, flags=re.MULTILINE)
+    assert line.split(", ") == list(ALIASES)
 
 
 def test_the_first_tokenize_command_runs_as_typed(place, capsys):

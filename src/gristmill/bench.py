@@ -26,6 +26,7 @@ from gristmill.config import BenchConfig
 from gristmill.errors import InputError, TokenizerFormatError, UnsupportedTokenizerError
 from gristmill.load.folder import find_tokenizer_file
 from gristmill.load.hub import download_tokenizer, looks_like_hub_name
+from gristmill.run.machine import processor_name
 from gristmill.sample import made_documents, train_sample_tokenizer
 
 BASELINES = ("tokenizers one by one", *REFERENCES)
@@ -182,19 +183,10 @@ def measure(
         num_bytes=sum(len(document.encode()) for document in documents),
         num_tokens=len(expected[0]),
         python=platform.python_version(),
-        machine=_machine(),
+        machine=processor_name(),
         num_cores=available_cores(),
         measurements=measurements,
     )
-
-
-def _machine() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    names = (line.partition(": ")[2] for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
 
 
 def _reference(place: Workplace) -> tuple[str, tuple[Ids, Offsets]]:

@@ -16,7 +16,7 @@ PACKAGES = ("gristmill", "numpy", "tokenizers", "pyarrow", "msgspec")
 def describe_machine() -> dict[str, object]:
     """Processor, cores, memory, system and versions; nothing that names the machine or its user."""
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": num_cores(),
         "processors": os.cpu_count() or 1,
         "available_bytes": available_memory(),
@@ -26,7 +26,8 @@ def describe_machine() -> dict[str, object]:
     }
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """What the processor is sold as, or of what kind it is."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
