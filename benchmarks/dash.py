@@ -41,12 +41,13 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=10)
     parser.add_argument("--workers", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="FILE", help="for the raw figures")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gristmill-dash-") as place:
         found = scale(arguments, Path(place)) if arguments.what == "scale" else cost(arguments, Path(place))
     print(json.dumps(found, indent=1))
-    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps(before | {arguments.what: found}, indent=1) + "\n")
+    before = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
+    arguments.output.write_text(json.dumps(before | {arguments.what: found}, indent=1) + "\n")
 
 
 def scale(arguments: argparse.Namespace, folder: Path) -> dict[str, float]:
