@@ -76,7 +76,7 @@ def open_run(folder: Path) -> dict[str, float]:
     try:
         with sync_playwright() as playwright:
             flags = [*FLAGS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
+            browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
             page = browser.new_page()
             start = time.perf_counter()
             page.goto(address)
@@ -111,6 +111,12 @@ def open_run(folder: Path) -> dict[str, float]:
         "peak_memory_mb": round(int(peak.split()[1]) * 1024 / 1e6, 1),
         "events_mb": round((folder / "events.jsonl").stat().st_size / 1e6, 1),
     }
+
+
+def chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = (path for name in names if (path := shutil.which(name)))
+    return os.environ.get("GRISTMILL_CHROMIUM") or next(found, None)
 
 
 def cost(arguments: argparse.Namespace, place: Path) -> dict[str, object]:
