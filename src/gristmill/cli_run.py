@@ -184,7 +184,21 @@ def gather_options(
             flags.append((section, key, parts[0] if len(parts) == 1 else parts))
         elif value is not None:
             flags.append((section, key, split_list(value) if f"{section}.{key}" in lists else value))
+    _refuse_two_flags(arguments, options)
     return values, [*flags, *overrides]
+
+
+def _refuse_two_flags(arguments: argparse.Namespace, options: Options) -> None:
+    """Refuse two flags that set one option to different values."""
+    given: dict[tuple[str, str], str] = {}
+    for flag, (section, key, _) in options.items():
+        value = vars(arguments)[flag]
+        if value is None:
+            continue
+        other = given.setdefault((section, key), flag)
+        if vars(arguments)[other] != value:
+            first = f"{other} {vars(arguments)[other]}"
+            raise ConfigError(f"{first} and {flag} {value} set the same option; give one")
 
 
 def render_options(sections: Sections) -> str:
