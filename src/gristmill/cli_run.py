@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -242,11 +241,9 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     from gristmill.run.process import start_early
 
     job = job_of(arguments)
-    if "://" in job.write.output and (arguments.dash or arguments.dash_port is not None):
-        raise ConfigError(f"{job.write.output}: the page reads a folder of this machine; leave out --dash")
     processes = start_early(job)
     try:
-        with page_beside(Path(job.write.output), arguments):
+        with page_beside(job.write.output, arguments):
             return _tokenize(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(job.write.output)
@@ -277,8 +274,7 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
         result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
-    if "://" not in result.folder:
-        write_report(Path(result.folder), is_new=result.last is not None)
+    write_report(result.folder, is_new=result.last is not None)
     rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:
         print(msgspec.json.encode(result).decode())
