@@ -258,6 +258,10 @@ def test_a_folder_of_runs_stands_for_them(folder, tmp_path):
     assert [watch.folder for watch in shown] == [folder, tmp_path / "none"]
 
 
+def test_the_first_answer_says_that_a_finished_run_is_finished(serve):
+    assert [run["state"] for run in json.loads(serve()("/api/runs")[2])] == ["finished"]
+
+
 def test_a_run_that_has_not_begun_is_waited_for(serve, tmp_path):
     later = serve(folders=[tmp_path / "later"])
     assert json.loads(later("/api/runs")[2])[0]["state"] == "waiting"

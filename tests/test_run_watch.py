@@ -124,6 +124,16 @@ def test_a_finished_run_is_told_as_its_manifest_has_it(folder):
     assert {source["name"] for source in overview["sources"]} == {f"part-{i}.jsonl" for i in range(3)}
 
 
+def test_a_finished_run_is_finished_at_the_first_look(folder, tmp_path):
+    later = (folder / "manifest.json").stat().st_mtime + 3600
+    watched = RunWatch(folder)
+    assert not watched.refresh()
+    assert watched.state(now=later) == "finished"
+    (folder / "manifest.json").write_text("{")
+    watched.read_all()
+    assert watched.state(now=later) == "stopped"
+
+
 def test_sums_of_units_are_those_of_the_ledger_before_the_manifest_is_there(folder):
     ledger = read_manifest(folder).ledger
     (folder / "manifest.json").unlink()
@@ -181,6 +191,9 @@ def test_a_training_is_told_with_its_pieces_merges_and_compression(tmp_path):
     }
     result = gristmill.train(job)
     assert (tmp_path / "t.json.run" / "report.html").exists()
+    first = RunWatch(tmp_path / "t.json.run")
+    first.refresh()
+    assert first.state(now=first.history.learning.time + 3600) == "finished"
     overview = watch(tmp_path / "t.json.run").overview()
     training = overview["training"]
     assert overview["state"] == "finished"

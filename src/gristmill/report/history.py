@@ -14,6 +14,7 @@ from gristmill.run.progress import WorkerState
 
 MAX_PROBLEMS = 50
 MAX_CURVE = 400
+LEARNING = ("learning", "trained")
 SNAPSHOTS = ("start", "progress", "retry", "unit failed", "finished", "failed", "counted")
 
 
@@ -111,6 +112,8 @@ class History:
                 event = self._decoder.decode(line)
                 if event.event in SNAPSHOTS:
                     self._move_to(event)
+                elif event.event in LEARNING:
+                    self._move_learning_to(event)
 
     def take_new(self) -> list[int]:
         """Units that were committed since the last call."""
@@ -118,7 +121,7 @@ class History:
         return new
 
     def _take(self, event: Event) -> None:
-        if event.event in ("learning", "trained"):
+        if event.event in LEARNING:
             self._learn(event)
             return
         if event.event not in SNAPSHOTS:
@@ -138,11 +141,17 @@ class History:
         self.peak_memory_bytes = max(self.peak_memory_bytes, event.peak_memory_bytes)
         if self.last is None or event.time >= self.last.time:
             self.last = event
-            self.ended = event.event if event.event in ("finished", "failed", "counted") else ""
+            if self.learning is None or event.time >= self.learning.time:
+                self.ended = event.event if event.event in ("finished", "failed", "counted") else ""
+
+    def _move_learning_to(self, event: Event) -> None:
+        self.peak_memory_bytes = max(self.peak_memory_bytes, event.peak_memory_bytes)
+        if self.learning is None or event.time >= self.learning.time:
+            self.learning = event
+            self.ended = "trained" if event.event == "trained" else ""
 
     def _learn(self, event: Event) -> None:
-        self.learning = event
-        self.ended = "trained" if event.event == "trained" else ""
+        self._move_learning_to(event)
         if event.curve:
             self.curve = list(event.curve[:MAX_CURVE])
             return

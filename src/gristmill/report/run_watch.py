@@ -99,7 +99,7 @@ class RunWatch:
         self._counted: dict[str, Any] | None = None
         self._fit: dict[str, Any] | None = None
         self._error = ""
-        self._is_checked = self._has_peeked = False
+        self._is_checked = self._has_peeked = self._has_looked_for_end = False
         self.history = History()
 
     def refresh(self, *, for_s: float = STEP_S) -> bool:
@@ -123,6 +123,7 @@ class RunWatch:
         self._units.expect(self.history.take_new())
         is_read = self._units.read(for_s=for_s) and not self._tail.is_behind
         if is_read and self._final is None:
+            self._has_looked_for_end = True
             self._read_end()
         if is_read and self._final is not None and not self._is_checked:
             self._is_checked = True
@@ -143,7 +144,7 @@ class RunWatch:
         history = self.history
         if history.ended == "failed":
             return "failed"
-        if self._final is not None and (self._plan or {}).get("job") == "tokenize":
+        if self._is_tokenized():
             return "finished"
         if history.ended == "trained":
             return "finished"
@@ -155,6 +156,12 @@ class RunWatch:
         if history.learning is not None:
             return "learning"
         return "finishing" if history.ended else "running"
+
+    def _is_tokenized(self) -> bool:
+        """Whether a run has written its manifest; until that has been read, its name and the last event tell."""
+        if not self._has_looked_for_end:
+            return self.history.ended == "finished" and (self.folder / MANIFEST).is_file()
+        return self._final is not None and (self._plan or {}).get("job") == "tokenize"
 
     def ledger(self) -> Ledger:
         """What went in and came out: of the run where it has ended, else of the units that are done."""
