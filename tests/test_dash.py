@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,8 @@ from gristmill.dash.metrics import render_metrics
 from gristmill.dash.start import listen, settle_token
 from gristmill.errors import ConfigError
 from gristmill.report.html import ASSETS, read_asset, render_report
-from gristmill.report.run_watch import RunWatch, watch_runs
+from gristmill.report.run_watch import RunWatch
+from gristmill.report.shown_runs import ShownRuns
 from gristmill.run.folder import read_manifest
 from made_runs import make_corpus, run
 
@@ -253,9 +256,48 @@ def test_the_page_is_small_and_asks_nobody_else():
 
 
 def test_a_folder_of_runs_stands_for_them(folder, tmp_path):
-    assert [watch.folder for watch in watch_runs([str(folder.parent)])] == [folder]
-    shown = watch_runs([str(folder), str(tmp_path / "none"), str(folder)])
+    assert [watch.folder for watch in ShownRuns([str(folder.parent)]).watches] == [folder]
+    shown = ShownRuns([str(folder), str(tmp_path / "none"), str(folder)]).watches
     assert [watch.folder for watch in shown] == [folder, tmp_path / "none"]
+
+
+def test_runs_that_begin_later_in_a_folder_are_shown_and_numbers_stay(folder, tmp_path):
+    place = tmp_path / "runs"
+    shown = ShownRuns([str(place), str(folder)])
+    assert [watch.folder for watch in shown.watches] == [place, folder]
+    for name in ("b", "a"):
+        shutil.copytree(folder, place / name)
+        shown.look()
+    assert [watch.folder for watch in shown.watches] == [place / "b", folder, place / "a"]
+    shown.look()
+    assert len(shown.watches) == 3
+
+
+def test_what_is_waited_for_is_said(folder, tmp_path):
+    (tmp_path / "shards").mkdir()
+    shown = ShownRuns([str(tmp_path / "shard"), str(tmp_path), str(folder), str(folder.parent)])
+    missing, empty, run, runs = shown.describe()
+    assert f"is not there yet (did you mean {tmp_path / 'shards'}?); waiting" in missing
+    assert "holds no run and no folder of one yet; waiting" in empty
+    assert run == f"{folder}: a run"
+    assert runs == f"{folder.parent}: 1 run; new ones are shown as they begin"
+
+
+def test_the_command_says_what_it_waits_for_and_shows_what_begins(tmp_path, folder):
+    command = [sys.executable, "-m", "gristmill", "dash", str(tmp_path / "runs"), "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            client = Client(int(process.stdout.readline().split()[0].split(":")[2].split("/")[0]))
+            assert "waiting for a run to begin" in process.stdout.readline()
+            assert json.loads(client("/api/runs")[2])[0]["state"] == "waiting"
+            shutil.copytree(folder, tmp_path / "runs" / "first")
+            deadline = time.monotonic() + 30
+            while (shown := json.loads(client("/api/runs")[2]))[0]["state"] != "finished":
+                assert time.monotonic() < deadline
+            assert [run["name"] for run in shown] == ["first"]
+        finally:
+            process.terminate()
 
 
 def test_the_first_answer_says_that_a_finished_run_is_finished(serve):

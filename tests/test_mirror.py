@@ -13,7 +13,8 @@ import pytest
 
 import gristmill
 from gristmill.report.html import write_report
-from gristmill.report.run_watch import RunWatch, watch_runs
+from gristmill.report.run_watch import RunWatch
+from gristmill.report.shown_runs import ShownRuns
 from gristmill.run.clean import clean
 from gristmill.store import Mirror
 from gristmill.store.objects import Objects
@@ -53,7 +54,7 @@ def look(watch):
 def test_a_finished_run_shows_what_its_ledger_says_and_stays_as_it_is(tokenizer, corpus, store):
     result = run(tokenizer, corpus, "memory://runs/a", read__unit_bytes=50_000)
     before = contents("memory://runs/a")
-    (watch,) = watch_runs(["memory://runs/a"])
+    (watch,) = ShownRuns(["memory://runs/a"]).watches
     seen = look(watch)
     assert (seen["folder"], seen["name"], seen["state"]) == ("memory://runs/a", "a", "finished")
     assert seen["ledger"]["tokens_written"] == result.manifest.ledger.tokens_written

@@ -8,13 +8,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from gristmill.report.words import printable
+
 TOKEN_VARIABLE = "GRISTMILL_DASH_TOKEN"
 
 
 def add_dash(parser: argparse.ArgumentParser) -> None:
     """Describe `dash`."""
     parser.add_argument(
-        "folders", nargs="+", metavar="FOLDER", help="or URL of a run; a folder may also hold several"
+        "folders",
+        nargs="+",
+        metavar="FOLDER",
+        help="or URL of a run; of a folder of runs all are shown, also those that begin later",
     )
     parser.add_argument(
         "--host",
@@ -41,19 +46,21 @@ def run_dash_command(arguments: argparse.Namespace) -> int:
 
     require_packages()
     from gristmill.dash.serve import serve
-    from gristmill.report.run_watch import watch_runs
+    from gristmill.report.shown_runs import ShownRuns
 
-    watches = watch_runs(arguments.folders)
+    shown = ShownRuns(arguments.folders)
     token = settle_token(arguments.host, arguments.token or os.environ.get(TOKEN_VARIABLE))
     listener = listen(arguments.host, arguments.port)
     address = address_of(listener, arguments.host, token)
     print(f"{address}  (Ctrl-C ends it)", flush=True)
+    for line in shown.describe():
+        print(printable(line), flush=True)
     if arguments.open:
         import webbrowser
 
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
-        serve(watches, listener, token=token, host=arguments.host)
+        serve(shown, listener, token=token, host=arguments.host)
     return 0
 
 

@@ -10,20 +10,20 @@ import threading
 import uvicorn
 
 from gristmill.dash.server import Runs, make_app
-from gristmill.report.run_watch import RunWatch, watch_runs
+from gristmill.report.shown_runs import ShownRuns
 
 LINGER_S = 5.0
 """After a run's end, for browsers to be told how it ended."""
 
 
-def serve(watches: list[RunWatch], listener: socket.socket, *, token: str | None, host: str) -> None:
+def serve(shown: ShownRuns, listener: socket.socket, *, token: str | None, host: str) -> None:
     """Serve until interrupted."""
-    asyncio.run(_serve(Runs(watches), listener, token=token, host=host))
+    asyncio.run(_serve(Runs(shown), listener, token=token, host=host))
 
 
 def serve_beside(place: str, listener: socket.socket) -> None:
     """Serve the run of another process until standard input ends, as it does with that process."""
-    asyncio.run(_serve_beside(Runs(watch_runs([place])), listener))
+    asyncio.run(_serve_beside(Runs(ShownRuns([place])), listener))
 
 
 async def _serve(runs: Runs, listener: socket.socket, *, token: str | None, host: str) -> None:

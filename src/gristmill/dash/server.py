@@ -22,6 +22,7 @@ from gristmill.dash.guard import App, Guard
 from gristmill.dash.metrics import CONTENT_TYPE, render_metrics
 from gristmill.report.html import ASSETS, read_asset
 from gristmill.report.run_watch import FILES, RunWatch
+from gristmill.report.shown_runs import ShownRuns
 
 FRESH_S = 0.5
 PUSH_EVERY_S = 1.0
@@ -32,14 +33,19 @@ CHUNK_BYTES = 1 << 18
 class Runs:
     """The runs that are shown, read again when someone asks and what is known is old."""
 
-    def __init__(self, watches: list[RunWatch]) -> None:
-        self.watches = watches
+    def __init__(self, shown: ShownRuns) -> None:
+        self._shown = shown
         self.ended = asyncio.Event()
         """The run this page was opened with is over: tell the browsers, then go."""
         self.num_listening = 0
         self._lock = asyncio.Lock()
         self._read_at = 0.0
         self._is_read = True
+
+    @property
+    def watches(self) -> list[RunWatch]:
+        """By number."""
+        return self._shown.watches
 
     async def refresh(self) -> bool:
         """Read what is new; whether all there is was read."""
@@ -50,6 +56,7 @@ class Runs:
         return self._is_read
 
     def _read(self) -> bool:
+        self._shown.look_again()
         are_read = [watch.refresh() for watch in self.watches]
         return all(are_read)
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gristmill.errors import GristmillError, RunError
-from gristmill.read.storage import is_remote, local_path
+from gristmill.errors import GristmillError
 from gristmill.records import Ledger
 from gristmill.report.figures import (
     balance,
@@ -158,7 +156,7 @@ class RunWatch:
         return "finishing" if history.ended else "running"
 
     def _is_tokenized(self) -> bool:
-        """Whether a run has written its manifest; until that has been read, its name and the last event tell."""
+        """Whether a run has written its manifest; until it has been read, its name and the last event tell."""
         if not self._has_looked_for_end:
             return self.history.ended == "finished" and (self.folder / MANIFEST).is_file()
         return self._final is not None and (self._plan or {}).get("job") == "tokenize"
@@ -290,21 +288,6 @@ class RunWatch:
             num_pieces, total_count, *_ = counted.summary
             self._final = counted.ledger
             self._counted = {"num_pieces": num_pieces, "total_count": total_count}
-
-
-def watch_runs(places: Iterable[str]) -> list[RunWatch]:
-    """The runs at folders or URLs; a folder that holds no run but folders of runs stands for those."""
-    found: list[RunWatch] = []
-    for place in dict.fromkeys(map(local_path, places)):
-        if is_remote(place):
-            found.append(RunWatch(Mirror(place)))
-            continue
-        folder = Path(place)
-        if folder.exists() and not folder.is_dir():
-            raise RunError(f"{folder}: is no folder; name the folder of a run")
-        inside = sorted(path.parent for path in folder.glob(f"*/{PLAN}"))
-        found += map(RunWatch, inside if inside and not (folder / PLAN).exists() else [folder])
-    return found
 
 
 def _decode(path: Path, kind: type[Any]) -> Any:

@@ -53,7 +53,7 @@ function renderProgress(run) {
   const kind = run.state === "failed" || run.state === "stopped" ? "bad" : run.state === "finished" ? "good" : "";
   const isOver = run.state === "finished" || run.state === "failed";
   return [
-    make("p", { class: "state " + kind, "data-figure": "state" }, SAYS[run.state] || run.state),
+    make("p", { class: "state " + kind, "data-figure": "state" }, (SAYS[run.state] || run.state) + (run.state === "waiting" ? " in " + run.folder : "")),
     run.error ? make("p", { class: "bad" }, run.error) : null,
     make("progress", { max: 1, value: share, "aria-label": "Progress" }),
     facts([
