@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from gristmill.cli import main
-from gristmill.report.estimate import estimate_run
+from gristmill.report.estimate import READ_AND_ENCODE_SHARE, _time, estimate_run
+from gristmill.report.sampling import Kind, KindCounts, Sample
 from gristmill.run import process, resources
 from gristmill.run.budget import MIN_BLOCK_BYTES, settle_budget
 from made_runs import make_config, make_corpus
@@ -25,8 +26,7 @@ def explain(tokenizer, corpus, tmp_path, **options):
 
 
 def test_the_limit_that_decides_the_workers_is_named(tokenizer, corpus, tmp_path, monkeypatch):
-    for module in ("run.budget", "run.process", "report.explain"):
-        monkeypatch.setattr(f"gristmill.{module}.num_cores", lambda: 3)
+    with_cores(monkeypatch, 3)
     local = {"run__backend": "local"}
     assert "one for each of the 3 cores" in explain(tokenizer, corpus, tmp_path, **local)["workers"]
     assert "run.workers asks" in explain(tokenizer, corpus, tmp_path, run__workers=2, **local)["workers"]
@@ -38,6 +38,42 @@ def test_the_limit_that_decides_the_workers_is_named(tokenizer, corpus, tmp_path
     assert "preset streaming" in explain(tokenizer, corpus, tmp_path)["workers"]
 
 
+def with_cores(monkeypatch, number):
+    for module in ("run.budget", "run.process", "report.explain", "report.estimate"):
+        monkeypatch.setattr(f"gristmill.{module}.num_cores", lambda: number)
+
+
+def test_more_workers_than_cores_promise_no_more_speed(tokenizer, corpus, tmp_path, monkeypatch):
+    with_cores(monkeypatch, 2)
+    monkeypatch.setattr("gristmill.report.estimate.START_S", 0.0)
+    options = {"run__backend": "local", "run__memory": "8GB"}
+    many = make_config(tokenizer, corpus, tmp_path / "out", run__workers=8, **options)
+    estimate = estimate_run(many)
+    assert "more workers than the 2 cores do not help" in estimate.explanation["workers"]
+    assert "unit_bytes" not in estimate.explanation["workers"]
+    assert "run.workers is 8; more than the 2 cores do not help" in estimate.warnings
+    sample, budget = Sample({Kind("jsonl", "none"): KindCounts(seconds=7.0)}), settle_budget(many)
+    assert _time(sample, budget, 100) == pytest.approx(7.0 / READ_AND_ENCODE_SHARE / 2)
+
+
+def test_memory_is_explained_by_what_decides_it(tokenizer, corpus, tmp_path, monkeypatch):
+    for module in ("explain", "estimate"):
+        monkeypatch.setattr(f"gristmill.report.{module}.available_memory", lambda: 23 * 10**9)
+    config = make_config(tokenizer, corpus, tmp_path / "out", run__memory="100GB")
+    estimate = estimate_run(config)
+    told = estimate.explanation["memory"]
+    assert told == "100 GB: run.memory asks for it, and only 23 GB are available now"
+    assert any("100 GB, and 23 GB are available now" in text for text in estimate.warnings)
+    enough = explain(tokenizer, corpus, tmp_path, run__memory="1GB")["memory"]
+    assert enough == "1 GB: run.memory asks for it; 23 GB are available now"
+    assert "the preset streaming" in explain(tokenizer, corpus, tmp_path, run__preset="streaming")["memory"]
+    assert "from what is available now" in explain(tokenizer, corpus, tmp_path)["memory"]
+    monkeypatch.setattr("gristmill.report.explain.memory_limit", lambda: 2 * 10**9)
+    monkeypatch.setattr(process, "memory_limit", lambda: 2 * 10**9)
+    contained = explain(tokenizer, corpus, tmp_path, run__memory="100GB")["memory"]
+    assert contained == "1.88 GB: run.memory asks for 100GB, and the container has 2 GB"
+
+
 def test_the_limit_that_decides_blocks_and_units_is_named(tokenizer, corpus, tmp_path):
     found = explain(tokenizer, corpus, tmp_path, run__block_bytes="2MB")
     assert "run.block_bytes asks" in found["blocks"]
@@ -47,14 +83,22 @@ def test_the_limit_that_decides_blocks_and_units_is_named(tokenizer, corpus, tmp
     assert "raise run.memory" in small
 
 
-def test_a_large_compressed_file_is_told_to_be_one_unit(tokenizer, tmp_path):
+def test_a_compressed_file_is_told_to_be_one_unit(tokenizer, tmp_path, monkeypatch):
     (tmp_path / "corpus").mkdir()
     line = json.dumps({"text": "x" * 5000}).encode() + b"\n"
     noise = b"".join(json.dumps({"text": os.urandom(3000).hex()}).encode() + b"\n" for _ in range(40))
     (tmp_path / "corpus" / "a.jsonl.gz").write_bytes(gzip.compress(line + noise))
     found = explain(tokenizer, tmp_path / "corpus", tmp_path)
-    assert "a compressed or CSV file is one unit" in found["units"]
+    assert found["units"].startswith("1: a compressed or CSV file is one unit; for more, split it")
     assert "gzip takes longer" in found["input"]
+    with_cores(monkeypatch, 2)
+    workers = explain(tokenizer, tmp_path / "corpus", tmp_path, run__backend="local")["workers"]
+    assert workers.startswith("1 of 2 have something to do")
+    assert "split it" in workers
+    assert "unit_bytes" not in workers
+    (tmp_path / "corpus" / "b.jsonl").write_bytes(noise)
+    mixed = explain(tokenizer, tmp_path / "corpus", tmp_path)["units"]
+    assert "because a compressed or CSV file is one unit" in mixed
 
 
 def test_the_command_prints_it_and_json_holds_it(tokenizer, corpus, capsys):

@@ -19,10 +19,11 @@ from gristmill.read import InputFile, find_inputs, is_remote
 from gristmill.report.disk import Counts, estimate_disk
 from gristmill.report.explain import explain_run
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
-from gristmill.report.words import of_bytes
+from gristmill.report.words import of_bytes, plural
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.process import WORKER_BYTES
+from gristmill.run.resources import available_memory, num_cores
 from gristmill.run.resume import holds_nothing, settled_commit
 from gristmill.run.settle import (
     TokenizerFacts,
@@ -135,6 +136,7 @@ def estimate_run(config: TokenizeConfig, *, force: bool = False) -> Estimate:
         problems=tuple(problems),
         warnings=(
             *option_warnings(config),
+            *_machine_warnings(budget),
             *input_warnings(config.read, listing),
             *_warnings(config, sample, facts),
             *fetch_warnings,
@@ -232,7 +234,21 @@ def _memory(budget: Budget, num_units: int) -> int:
 
 def _time(sample: Sample, budget: Budget, num_units: int) -> float:
     work = sum(found.seconds * _factor(found) for found in sample.kinds.values())
-    return START_S + work / READ_AND_ENCODE_SHARE / _busy_workers(budget, num_units)
+    return START_S + work / READ_AND_ENCODE_SHARE / min(_busy_workers(budget, num_units), num_cores())
+
+
+def _machine_warnings(budget: Budget) -> list[str]:
+    """What is asked for and is not there."""
+    found, cores, available = [], num_cores(), available_memory()
+    if budget.num_workers > cores:
+        number = budget.num_workers
+        found.append(f"run.workers is {number}; more than the {plural(cores, 'core')} do not help")
+    if budget.memory_bytes > available:
+        found.append(
+            f"run.memory is {of_bytes(budget.memory_bytes)}, and {of_bytes(available)} are available now: "
+            "where it takes more, the system ends it"
+        )
+    return found
 
 
 def _bad_input(config: TokenizeConfig, sample: Sample) -> list[str]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from gristmill.config import TokenizeConfig
+from gristmill.job import byte_size
 from gristmill.plan import MAX_UNIT_BYTES, MIN_UNIT_BYTES, UNITS_WANTED, Unit, choose_unit_bytes
 from gristmill.read import InputFile
 from gristmill.report.sampling import Sample
 from gristmill.report.words import of_bytes, plural
 from gristmill.run.budget import BLOCK_BYTES, BLOCK_COST, DOCUMENT_SHARE, Budget
-from gristmill.run.resources import num_cores
+from gristmill.run.process import STREAMING_BYTES
+from gristmill.run.resources import available_memory, memory_limit, num_cores
 
+ONE_UNIT = "a compressed or CSV file is one unit"
+SPLIT_IT = "split it, or store it plain or as Parquet"
 PACKED = ("gzip", "bz2", "xz")
 """Compressions that cost more time than zstd does."""
 
@@ -25,7 +29,7 @@ def explain_run(
 ) -> dict[str, str]:
     """Of each size: what decides it, and what would change it; in the order people ask."""
     return {
-        "workers": _workers(budget, len(units)),
+        "workers": _workers(budget, files, units),
         "memory": _memory(config, budget),
         "blocks": _blocks(config, budget),
         "units": _units(config, files, units),
@@ -34,13 +38,12 @@ def explain_run(
     }
 
 
-def _workers(budget: Budget, num_units: int) -> str:
+def _workers(budget: Budget, files: tuple[InputFile, ...], units: tuple[Unit, ...]) -> str:
     number, cores = budget.num_workers, num_cores()
-    if num_units < number:
-        return (
-            f"{num_units} of {number} have something to do: there are no more units. Smaller "
-            "read.unit_bytes, or more and smaller compressed files, give every worker some"
-        )
+    if len(units) < min(number, cores):
+        is_whole = _are_whole(units, files)
+        advice = f"{ONE_UNIT}; {SPLIT_IT}" if is_whole else "smaller read.unit_bytes give more"
+        return f"{len(units)} of {number} have something to do: there are no more units, and {advice}"
     why = {
         "run.workers": "run.workers asks for it",
         "cores": f"one for each of the {plural(cores, 'core')} this process may use; more cores help",
@@ -48,7 +51,9 @@ def _workers(budget: Budget, num_units: int) -> str:
         "one": "the preset streaming or the backend inline has one; run.preset ultra takes all cores",
     }
     text = f"{number} ({budget.backend}): {why[budget.workers_limit]}"
-    if budget.workers_limit == "run.workers" and number != cores:
+    if number > cores:
+        text += f"; more workers than the {plural(cores, 'core')} do not help; the default is one for each"
+    elif budget.workers_limit == "run.workers" and number < cores:
         text += f"; there are {plural(cores, 'core')}, and the default is one worker for each"
     return text
 
@@ -56,7 +61,15 @@ def _workers(budget: Budget, num_units: int) -> str:
 def _memory(config: TokenizeConfig, budget: Budget) -> str:
     given = of_bytes(budget.memory_bytes)
     if config.run.memory is not None:
-        return f"{given}: run.memory, within what the machine or container has"
+        limit, available = memory_limit(), available_memory()
+        if limit is not None and budget.memory_bytes < byte_size(config.run.memory, name="run.memory"):
+            asked = f"run.memory asks for {config.run.memory}"
+            return f"{given}: {asked}, and the container has {of_bytes(limit)}"
+        if budget.memory_bytes > available:
+            return f"{given}: run.memory asks for it, and only {of_bytes(available)} are available now"
+        return f"{given}: run.memory asks for it; {of_bytes(available)} are available now"
+    if budget.memory_bytes == STREAMING_BYTES and config.run.preset == "streaming":
+        return f"{given}: the preset streaming takes no more; run.memory sets it"
     return f"{given}: the default, from what is available now; run.memory sets it"
 
 
@@ -79,6 +92,8 @@ def _block_size(config: TokenizeConfig, budget: Budget) -> str:
 
 
 def _units(config: TokenizeConfig, files: tuple[InputFile, ...], units: tuple[Unit, ...]) -> str:
+    if units and _are_whole(units, files):
+        return f"{len(units):,}: {ONE_UNIT}; for more, {SPLIT_IT}"
     total = sum(file.num_bytes for file in files)
     size = choose_unit_bytes(config.read, total)
     if config.read.unit_bytes is not None:
@@ -92,11 +107,18 @@ def _units(config: TokenizeConfig, files: tuple[InputFile, ...], units: tuple[Un
     largest = max((unit.num_bytes for unit in units), default=0)
     text = f"{len(units):,} of about {of_bytes(size)}: {why}"
     if largest > 2 * size:
-        text += (
-            f"; the largest has {of_bytes(largest)}, because a compressed or CSV file is one unit: "
-            "split it, or store it plain or as Parquet"
-        )
+        text += f"; the largest has {of_bytes(largest)}, because {ONE_UNIT}: {SPLIT_IT}"
     return text
+
+
+def _are_whole(units: tuple[Unit, ...], files: tuple[InputFile, ...]) -> bool:
+    """Whether every unit is one file that cannot be cut, so that no size of units would give more."""
+
+    def is_whole(unit: Unit) -> bool:
+        file = files[unit.slices[0].file]
+        return len(unit.slices) == 1 and (file.compression != "none" or file.format == "csv")
+
+    return all(map(is_whole, units))
 
 
 def _documents(config: TokenizeConfig, budget: Budget, sample: Sample) -> str:

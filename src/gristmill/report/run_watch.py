@@ -156,7 +156,7 @@ class RunWatch:
         return "finishing" if history.ended else "running"
 
     def _is_tokenized(self) -> bool:
-        """Whether a run has written its manifest; until it has been read, its name and the last event tell."""
+        """Whether a run has written its manifest: before it is read, its name and the last event tell."""
         if not self._has_looked_for_end:
             return self.history.ended == "finished" and (self.folder / MANIFEST).is_file()
         return self._final is not None and (self._plan or {}).get("job") == "tokenize"

@@ -111,7 +111,7 @@ def _num_workers(
     if fitting < 1:
         needed = (RUN_BYTES + least) // 10**6 + 1
         given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
-        raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB")
+        raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB: raise it")
     wanted = config.run.workers or default_workers(config)
     is_alone = wanted == 1 < num_cores()
     limit: WorkersLimit = "run.workers" if config.run.workers else "one" if is_alone else "cores"
