@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from adversarial_texts import TEXTS
+from gristmill.job import SECTIONS, TRAINING_SECTIONS
 from gristmill.measure import SCRIPT_EVERY, Measurements, bucketed, row_costs
 from gristmill.read.ahead import read_ahead
 from gristmill.records import Measured
+from gristmill.report.run_watch import RunWatch
 from gristmill.report.summary import render_bottleneck
 from gristmill.report.view import figures
 from gristmill.run.bottleneck import MIN_SECONDS, STAGES, find_bottleneck
@@ -83,6 +85,29 @@ def test_the_slowest_stage_is_named_with_advice():
     assert "zstd" in found.advice
     assert find_bottleneck({"encode": MIN_SECONDS / 2}) is None
     assert find_bottleneck({}) is None
+
+
+def test_a_training_is_not_advised_to_change_options_of_tokenize():
+    sections = set(SECTIONS) - set(TRAINING_SECTIONS)
+    for stage in STAGES.keys() - {"encode", "pack"}:
+        advice = find_bottleneck({stage: 3.0}, is_count=True).advice
+        assert advice
+        assert not [section for section in sections if f"{section}." in advice]
+        assert "write_behind" not in advice
+
+
+def test_an_engine_that_is_slow_is_named_where_encoding_takes_long(tokenizer, tmp_path):
+    assert "not used: it is odd." in find_bottleneck({"encode": 3.0}, why_not_native="it is odd").advice
+    assert "odd" not in find_bottleneck({"write": 3.0}, why_not_native="it is odd").advice
+    make_corpus(tmp_path / "corpus", num_files=1)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "shards", tokenizer__engine="tokenizers")
+    watched = RunWatch(tmp_path / "shards")
+    watched.read_all()
+    start = watched.overview()["start"]
+    assert (start["engine"], bool(start["why_not_native"])) == ("tokenizers", True)
+    assert start["loading_s"] > 0
+    shown = render_bottleneck({"encode": 3.0}, "The native engine is not used: it is odd.")
+    assert shown == "encoding, 100% of the time. The native engine is not used: it is odd."
 
 
 def test_every_stage_has_a_name_and_one_sentence():

@@ -51,6 +51,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     worker: str = ""
     backend: str = ""
     block_bytes: int = 0
+    engine: str = ""
+    why_not_native: str = ""
+    loading_s: float = 0.0
+    """At the start: what it took to get there."""
     cwd: str = ""
     machine: dict[str, Any] = {}
     num_tokens: int = 0

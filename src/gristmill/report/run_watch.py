@@ -178,7 +178,11 @@ class RunWatch:
     def overview(self) -> dict[str, Any]:
         """The run in figures, all but its course over time."""
         history, stage_s, ledger = self.history, self.stage_s(), self.ledger()
-        found = find_bottleneck(stage_s)
+        found = find_bottleneck(
+            stage_s,
+            is_count=(self._plan or {}).get("job") == "count",
+            why_not_native=history.start.why_not_native if history.start else "",
+        )
         return {
             "name": self.name,
             "folder": self.place,
@@ -312,5 +316,5 @@ def _now(last: Event | None) -> dict[str, Any] | None:
 def _start(start: Event | None) -> dict[str, Any] | None:
     if start is None:
         return None
-    names = ("time", "backend", "block_bytes", "cwd", "machine")
+    names = ("time", "backend", "block_bytes", "engine", "why_not_native", "loading_s", "cwd", "machine")
     return {name: getattr(start, name) for name in names}

@@ -49,7 +49,7 @@ def render_result(result: RunResult) -> str:
     else:
         facts["resumed"] = _resumed(result.last)
         facts |= {"time": _time(result.last, result.loading_s), "stages": _stages(result.last.stage_s)}
-        facts["slowest"] = render_bottleneck(result.last.stage_s)
+        facts["slowest"] = render_bottleneck(result.last.stage_s, result.last.advice)
         facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"
     facts["warnings"] = render_warnings(result.warnings)
     return _render(facts)
@@ -218,10 +218,10 @@ def _stages(stage_s: Mapping[str, float]) -> str:
     return ", ".join(f"{stage} {seconds / total:.0%}" for stage, seconds in ordered)
 
 
-def render_bottleneck(stage_s: Mapping[str, float]) -> str:
-    """What took most of the time, and what would help."""
+def render_bottleneck(stage_s: Mapping[str, float], advice: str = "") -> str:
+    """What took most of the time, and what would help: as is told, else as is usual."""
     found = find_bottleneck(stage_s)
-    return f"{found.name}, {found.share:.0%} of the time. {found.advice}" if found else ""
+    return f"{found.name}, {found.share:.0%} of the time. {advice or found.advice}" if found else ""
 
 
 def _by_reason(counts: Mapping[str, int]) -> str:

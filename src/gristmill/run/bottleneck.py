@@ -34,6 +34,12 @@ STAGES: dict[str, tuple[str, str]] = {
 """Of each stage: what it is called, and what would help where it takes most of the time."""
 
 
+COUNTING = {
+    "write": "A faster disk helps; with a larger run.memory more is counted before it is written.",
+}
+"""What would help a count, which writes no shards."""
+
+
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     """The stage that takes most of the time."""
 
@@ -45,11 +51,17 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-def find_bottleneck(stage_s: Mapping[str, float]) -> Bottleneck | None:
-    """The stage with the most seconds; None while too little is known."""
+def find_bottleneck(
+    stage_s: Mapping[str, float], *, is_count: bool = False, why_not_native: str = ""
+) -> Bottleneck | None:
+    """The stage with the most seconds; None while too little is known. `is_count`: of a training."""
     total = sum(stage_s.values())
     if total < MIN_SECONDS:
         return None
     stage = max(stage_s, key=lambda name: (stage_s[name], name))
     name, advice = STAGES.get(stage, (stage, ""))
+    if is_count:
+        advice = COUNTING.get(stage, advice)
+    if stage == "encode" and why_not_native:
+        advice = f"The native engine, which is many times faster, is not used: {why_not_native}."
     return Bottleneck(stage=stage, name=name, share=round(stage_s[stage] / total, 3), advice=advice)

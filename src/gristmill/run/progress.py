@@ -12,7 +12,7 @@ import msgspec
 from gristmill.drafts import reported
 from gristmill.ledger import add_up
 from gristmill.limits import Block
-from gristmill.plan import UnitPlan
+from gristmill.plan import CountPlan, UnitPlan
 from gristmill.records import Ledger, UnitRecord
 from gristmill.run.bottleneck import find_bottleneck
 from gristmill.run.folder import open_own
@@ -108,6 +108,8 @@ class Progress:
         """Raises where the run may not go on; asked with every event."""
         self._new_units: list[int] = []
         self._last_workers = 0.0
+        self.why_not_native = ""
+        """Of a tokenizer that another engine encodes for, or another way."""
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = self.memory_budget_bytes = 0
         self.workers: Callable[[], list[WorkerState]] = list
         """Set by the backend: what each worker is at now."""
@@ -153,7 +155,8 @@ class Progress:
         tokens = self._totals.tokens + sum(part.num_tokens for part in parts)
         bytes_done = self._bytes_done + bytes_under_way
         fetched_bytes, fetch_bytes = self.fetching()
-        found = find_bottleneck(self._stage_s)
+        is_count = isinstance(self._plan, CountPlan)
+        found = find_bottleneck(self._stage_s, is_count=is_count, why_not_native=self.why_not_native)
         return Snapshot(
             event=event,
             time=round(time.time(), 3),

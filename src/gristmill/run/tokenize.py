@@ -35,7 +35,7 @@ from gristmill.run.machine import describe_machine
 from gristmill.run.process import WorkerProcess, check_reachable, choose_backend, is_small
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume, settled_commit
-from gristmill.run.settle import identity_of, settle_layout, settle_sizes
+from gristmill.run.settle import TokenizerFacts, identity_of, settle_layout, settle_sizes
 from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
 from gristmill.run.work import Work
 from gristmill.store import RemoteFolder, RunFolder, open_folder
@@ -130,7 +130,7 @@ def tokenize(
                 result = RunResult(folder=str(store), manifest=manifest, last=None, failed={})
             else:
                 loading_s = round(time.monotonic() - start, 3)
-                result = _run(plan, store, backend, on_progress)
+                result = _run(plan, store, backend, on_progress, facts=facts, loading_s=loading_s)
                 result = msgspec.structs.replace(result, loading_s=loading_s)
             if result.manifest is not None:
                 warnings += tuple(outcome_warnings(plan, folder, result.manifest))
@@ -200,11 +200,15 @@ def _run(
     store: RunFolder,
     backend: InlineBackend | LocalBackend,
     on_progress: OnProgress | None,
+    *,
+    facts: TokenizerFacts,
+    loading_s: float,
 ) -> RunResult:
     records = keep_whole(store, plan, read_records(store.path, plan))
     pending = [unit.index for unit in plan.units if unit.index not in records]
     backend.prepare(store, num_tasks=len(pending))
     progress = Progress(plan, records, store.path / EVENTS, on_progress)
+    progress.why_not_native = facts.why_not_native or ""
     if isinstance(store, RemoteFolder):
         progress.check = store.check_lease
     with closing(progress), events_kept(store):
@@ -213,6 +217,9 @@ def _run(
             units_pending=len(pending),
             backend=backend.budget.backend,
             block_bytes=backend.budget.blocks.block_bytes,
+            engine=facts.engine,
+            why_not_native=facts.why_not_native or "",
+            loading_s=loading_s,
             machine=describe_machine(),
             cwd=os.getcwd(),
         )

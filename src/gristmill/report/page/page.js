@@ -55,6 +55,7 @@ function renderProgress(run) {
   return [
     make("p", { class: "state " + kind, "data-figure": "state" }, (SAYS[run.state] || run.state) + (run.state === "waiting" ? " in " + run.folder : "")),
     run.error ? make("p", { class: "bad" }, run.error) : null,
+    run.start && run.start.why_not_native ? make("p", { class: "warn", "data-figure": "why_not_native" }, `The engine is ${run.start.engine}, not native: ${run.start.why_not_native}`) : null,
     make("progress", { max: 1, value: share, "aria-label": "Progress" }),
     facts([
       ["done", percent(Math.floor(share * 100) / 100), "progress"],
@@ -237,7 +238,7 @@ function renderAbout(run) {
   return [
     facts([["folder", run.folder], ["tokenizer", plan.tokenizer], ["vocabulary", plan.vocab_size ? count(plan.vocab_size) : null], ["mode", plan.mode], ["row", plan.sequence_length],
       ["formats", (plan.formats || []).join(", ")], ["ids", plan.dtype], ["inputs", `${count(plan.num_files)} files (${plan.kinds.join(", ")}), ${bytes(plan.num_bytes)}`],
-      ["largest document", bytes(plan.max_document_bytes)], ["backend", start.backend], ["blocks", start.block_bytes ? bytes(start.block_bytes) : null],
+      ["largest document", bytes(plan.max_document_bytes)], ["engine", start.engine, "engine"], ["backend", start.backend], ["blocks", start.block_bytes ? bytes(start.block_bytes) : null],
       ["processor", machine.processor], ["cores", machine.cores], ["memory free at the start", machine.available_bytes ? bytes(machine.available_bytes) : null],
       ["system", machine.system], ["Python", machine.python],
       ["versions", Object.entries(machine.versions || {}).map((pair) => pair.join(" ")).join(", ")]]),
@@ -251,7 +252,7 @@ const COMPARED = [
   ["tokens a second", (run) => (run.now ? short(run.now.tokens_per_s) : "–")], ["documents", (run) => count(run.ledger.documents_encoded)],
   ["tokens", (run) => count(run.ledger.tokens_encoded)], ["tokens a byte", (run) => (run.ledger.bytes_encoded ? (run.ledger.tokens_encoded / run.ledger.bytes_encoded).toFixed(4) : "–")],
   ["mostly", (run) => (run.bottleneck ? `${run.bottleneck.name} ${percent(run.bottleneck.share)}` : "–")], ["workers", (run) => (run.now ? count(run.now.num_workers) : "–")],
-  ["memory at most", (run) => bytes(run.peak_memory_bytes)], ["workers lost", (run) => count(run.retries)], ["tokenizer", (run) => (run.plan && run.plan.tokenizer) || "–"],
+  ["memory at most", (run) => bytes(run.peak_memory_bytes)], ["workers lost", (run) => count(run.retries)], ["tokenizer", (run) => (run.plan && run.plan.tokenizer) || "–"], ["engine", (run) => (run.start && run.start.engine) || "–"],
   ["mode", (run) => (run.plan && run.plan.mode) || "–"], ["formats", (run) => ((run.plan && run.plan.formats) || []).join(", ")],
 ];
 
