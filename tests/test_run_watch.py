@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import gristmill
 from gristmill.report.history import MAX_PROBLEMS, History
 from gristmill.report.html import render_report, write_report
-from gristmill.report.run_watch import SILENT_S, RunWatch
+from gristmill.report.run_watch import MAX_TOKEN_CHARACTERS, SILENT_S, RunWatch
 from gristmill.report.series import MAX_POINTS, Point, Series
 from gristmill.report.sources import MAX_SOURCES, group_paths
 from gristmill.report.tail import MAX_LINE_BYTES, Tail
@@ -200,6 +201,9 @@ def test_a_training_is_told_with_its_pieces_merges_and_compression(tmp_path):
     assert training["counted"]["num_pieces"] == result.num_pieces
     assert training["num_tokens"] == training["vocab_size"] == 500
     assert training["fit"]["text"][0] > 0
+    assert list(training["stage_s"]) == ["count", "learn", "assess"]
+    assert training["longest_tokens"][0] == result.longest_tokens[0][:MAX_TOKEN_CHARACTERS]
+    assert overview["peak_memory_bytes"] >= watch(tmp_path / "t.json.run").history.learning.peak_memory_bytes
     tokens, counts, sizes = zip(*training["curve"], strict=True)
     assert tokens[-1] == 500
     assert list(counts) == sorted(counts, reverse=True)
@@ -210,6 +214,32 @@ def test_a_training_is_told_with_its_pieces_merges_and_compression(tmp_path):
     assert training["bytes_per_token"] == pytest.approx(
         sum(len(text.encode()) for text in texts) / written, rel=0.01
     )
+
+
+def test_a_training_is_finished_when_its_report_is_there(tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    job = {
+        "read": {"inputs": [str(tmp_path / "corpus")]},
+        "learn": {"output": str(tmp_path / "t.json"), "vocab_size": 300},
+    }
+    gristmill.train(job)
+    folder = tmp_path / "t.json.run"
+    events = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
+    assert json.loads(events[-1])["event"] == "trained"
+    (folder / "events.jsonl").write_bytes(b"".join(events[:-1]))
+    learned = json.loads(events[-1]) | {"event": "learning", "num_tokens": 280, "curve": []}
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(json.dumps(learned).encode() + b"\n")
+    watched, now = watch(folder), learned["time"] + 1
+    assert watched.state(now=now) == "learning"
+    assert watched.overview()["training"]["longest_tokens"] == []
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(events[-1])
+    os.utime(folder / "report.json", (now - 60, now - 60))  # an earlier training's
+    watched.read_all()
+    assert watched.state(now=now) == "finishing"
+    os.utime(folder / "report.json", (now, now))
+    assert watched.state(now=now) == "finished"
 
 
 def test_a_python_call_leaves_a_report(tokenizer, tmp_path):

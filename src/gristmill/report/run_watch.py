@@ -46,6 +46,10 @@ STEP_S = 0.25
 """Spent on unit records in one go."""
 SILENT_S = 20.0
 """Without an event, a run that has not ended is taken for stopped."""
+CLOCK_S = 2.0
+"""A file may seem that much older than an event that was written before it."""
+MAX_LONGEST = 8
+MAX_TOKEN_CHARACTERS = 60
 NOW = (
     *("time", "elapsed_s", "units_done", "units_total", "units_failed", "bytes_done", "bytes_total"),
     *("documents", "bad_documents", "tokens", "bytes_per_s", "tokens_per_s", "memory_bytes"),
@@ -71,10 +75,14 @@ class CountedSummary(msgspec.Struct, frozen=True):
     """As `training.inventory.Summary` has it, whose import takes long."""
 
 
-class TrainedFit(msgspec.Struct, frozen=True):
+class Trained(msgspec.Struct, frozen=True):
     """What is read of the report of a training."""
 
     fit: dict[str, Any] | None
+    """How well the tokenizer fits a sample of text."""
+    stage_s: dict[str, float] = {}
+    stage_peak_bytes: dict[str, int] = {}
+    longest_tokens: list[str] = []
 
 
 class RunWatch:
@@ -95,7 +103,8 @@ class RunWatch:
         self._units: UnitTotals | None = None
         self._final: Ledger | None = None
         self._counted: dict[str, Any] | None = None
-        self._fit: dict[str, Any] | None = None
+        self._trained: Trained | None = None
+        self._trained_key: tuple[int, int, int] | None = None
         self._error = ""
         self._is_checked = self._has_peeked = self._has_looked_for_end = False
         self.history = History()
@@ -144,14 +153,14 @@ class RunWatch:
             return "failed"
         if self._is_tokenized():
             return "finished"
-        if history.ended == "trained":
+        if history.ended == "trained" and self._has_report():
             return "finished"
         last = history.learning or history.last
         if last is None:
             return "waiting"
         if (now or time.time()) - last.time > SILENT_S:
             return "stopped"
-        if history.learning is not None:
+        if history.learning is not None and history.ended != "trained":
             return "learning"
         return "finishing" if history.ended else "running"
 
@@ -160,6 +169,11 @@ class RunWatch:
         if not self._has_looked_for_end:
             return self.history.ended == "finished" and (self.folder / MANIFEST).is_file()
         return self._final is not None and (self._plan or {}).get("job") == "tokenize"
+
+    def _has_report(self) -> bool:
+        """Whether the report of a training is that of the merges learned last."""
+        key, learning = file_key(self.folder / REPORT), self.history.learning
+        return key is not None and learning is not None and key[2] / 1e9 > learning.time - CLOCK_S
 
     def ledger(self) -> Ledger:
         """What went in and came out: of the run where it has ended, else of the units that are done."""
@@ -253,14 +267,18 @@ class RunWatch:
             "vocab_size": learning.vocab_size if learning else 0,
             "bytes_per_token": learning.bytes_per_token if learning else 0.0,
             "curve": self.history.curve,
-            "fit": self._read_fit() if self.history.ended == "trained" else None,
+            **self._trained_figures(),
         }
 
-    def _read_fit(self) -> dict[str, Any] | None:
-        """How well the tokenizer fits a sample of text, once that was found out."""
-        if self._fit is None and (found := _decode(self.folder / REPORT, TrainedFit)) is not None:
-            self._fit = found.fit
-        return self._fit
+    def _trained_figures(self) -> dict[str, Any]:
+        """What is known when a training has ended."""
+        key = file_key(self.folder / REPORT)
+        if self._trained_key != key:
+            self._trained, self._trained_key = _decode(self.folder / REPORT, Trained), key
+        if self.history.ended != "trained" or not self._has_report() or self._trained is None:
+            return {"fit": None, "stage_s": {}, "stage_peak_bytes": {}, "longest_tokens": []}
+        longest = [token[:MAX_TOKEN_CHARACTERS] for token in self._trained.longest_tokens[:MAX_LONGEST]]
+        return msgspec.structs.asdict(self._trained) | {"longest_tokens": longest}
 
     def _notice_another_run(self) -> None:
         """A folder in which a run was started over is read from its beginning."""

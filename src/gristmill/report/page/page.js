@@ -38,28 +38,30 @@ function when(seconds) {
 }
 
 function progressOf(run) {
-  const now = run.now;
+  const now = run.now, training = run.training;
   if (run.state === "finished") return 1;
+  if (training && training.vocab_size) return Math.min(training.num_tokens / training.vocab_size, 1);
   return now && now.bytes_total ? Math.min(now.bytes_done / now.bytes_total, 1) : 0;
 }
 
 const SAYS = {
-  waiting: "waiting for the run to begin", running: "running", finishing: "finishing", learning: "learning merges",
+  waiting: "waiting for a run to begin", running: "running", finishing: "finishing", learning: "counted; learning merges",
   stopped: "no news: stopped, or out of reach; the same command takes it up", failed: "ended, and units failed", finished: "finished",
 };
 
 function renderProgress(run) {
   const now = run.now || {}, share = progressOf(run);
   const kind = run.state === "failed" || run.state === "stopped" ? "bad" : run.state === "finished" ? "good" : "";
-  const isOver = run.state === "finished" || run.state === "failed";
+  const isUnderWay = run.state === "running", training = run.training || {}, isLearning = Boolean(training.vocab_size);
   return [
     make("p", { class: "state " + kind, "data-figure": "state" }, (SAYS[run.state] || run.state) + (run.state === "waiting" ? " in " + run.folder : "")),
     run.error ? make("p", { class: "bad" }, run.error) : null,
     run.start && run.start.why_not_native ? make("p", { class: "warn", "data-figure": "why_not_native" }, `The engine is ${run.start.engine}, not native: ${run.start.why_not_native}`) : null,
     make("progress", { max: 1, value: share, "aria-label": "Progress" }),
     facts([
-      ["done", percent(Math.floor(share * 100) / 100), "progress"],
-      ["time left", isOver || now.eta_s === undefined ? null : duration(now.eta_s), "eta"],
+      [isLearning && run.state !== "finished" ? "of the merges" : "done", percent(Math.floor(share * 100) / 100), "progress"],
+      ["tokens learned", isLearning ? count(training.num_tokens) + " of " + count(training.vocab_size) : null, "learned"],
+      ["time left", isUnderWay && now.eta_s !== undefined ? duration(now.eta_s) : null, "eta"],
       ["text", now.bytes_done === undefined ? null : bytes(now.bytes_done) + " of " + bytes(now.bytes_total)],
       ["rate", now.bytes_per_s === undefined ? null : bytes(now.bytes_per_s) + "/s"],
       ["tokens a second", now.tokens_per_s ? short(now.tokens_per_s) : null],
@@ -67,13 +69,21 @@ function renderProgress(run) {
       ["tokens", now.tokens ? count(now.tokens) : null, "tokens"],
       ["bad documents", now.bad_documents === undefined ? null : count(now.bad_documents), "bad_documents"],
       ["units", now.units_total === undefined ? null : count(now.units_done) + " of " + count(now.units_total)],
-      ["took", now.elapsed_s === undefined ? null : duration(now.elapsed_s)],
-      ["memory at most", run.peak_memory_bytes ? bytes(run.peak_memory_bytes) : null],
+      ["took", tookOf(run), "took"],
+      ["memory at most", run.peak_memory_bytes ? bytes(Math.max(run.peak_memory_bytes, ...Object.values(training.stage_peak_bytes || {}))) : null, "peak"],
       ["fetched", now.fetch_bytes ? bytes(now.fetched_bytes) + " of " + bytes(now.fetch_bytes) : null],
       ["workers lost", count(run.retries), "retries"],
       ["units failed", count(run.failed_units)],
     ]),
   ];
+}
+
+function tookOf(run) {
+  const phases = Object.entries((run.training || {}).stage_s || {});
+  if (phases.length) return duration(phases.reduce((sum, phase) => sum + phase[1], 0)) + ": " + phases.map(([name, seconds]) => name + " " + duration(seconds)).join(", ");
+  if (!run.now || run.now.elapsed_s === undefined) return null;
+  const loading = (run.start && run.start.loading_s) || 0;
+  return duration(run.now.elapsed_s + loading) + (loading >= 0.1 ? ` (${duration(loading)} of it loading)` : "");
 }
 
 // Rates between points; null where the run was taken up again.
@@ -122,7 +132,7 @@ function renderStages(run) {
 }
 
 function renderWorkers(run) {
-  if (!run.workers.length || run.state === "finished") return null;
+  if (!run.workers.length || run.state !== "running") return null;
   const rows = run.workers.map((worker) => [
     worker.name, worker.unit === null ? "idle" : count(worker.unit),
     worker.unit === null ? "" : percent(worker.unit_bytes ? worker.bytes_done / worker.unit_bytes : 0),
@@ -221,13 +231,18 @@ function renderTraining(run) {
   const fit = training.fit, shares = fit ? [...Object.entries(fit.sources), ...Object.entries(fit.scripts)] : [];
   const rows = shares.map(([name, [size, tokens]]) => [name, bytes(size), count(tokens), tokens ? (size / tokens).toFixed(3) : "–"]);
   const squeezed = lineChart("Bytes a token", [{ name: "bytes", points: curve(2) }], { showX: short, showY: (value) => value.toFixed(2), logarithmic: true, plainY: true });
+  const sample = fit ? (fit.is_held_out ? "the documents held out" : "a sample of the training text") : "";
   return [
     facts([["distinct pieces", summary.num_pieces === undefined ? null : count(summary.num_pieces), "pieces"], ["pieces in all", summary.total_count === undefined ? null : count(summary.total_count)],
       ["tokens", training.num_tokens ? count(training.num_tokens) + " of " + count(training.vocab_size) : null, "vocab"],
-      ["bytes a token", training.bytes_per_token ? training.bytes_per_token.toFixed(3) : null, "bytes_per_token"]]),
-    counts ? make("figure", {}, make("figcaption", { class: "faint" }, "How often the merged pair occurred, by tokens"), counts) : null,
-    squeezed ? make("figure", {}, make("figcaption", { class: "faint" }, "Compression: bytes of text a token, by tokens"), squeezed) : null,
-    rows.length ? make("p", { class: "faint" }, `Of ${count(fit.num_documents)} documents ${fit.is_held_out ? "that were not counted" : "of the training text"}:`) : null,
+      ["bytes a token, of all that was counted", training.bytes_per_token ? training.bytes_per_token.toFixed(3) : null, "bytes_per_token"],
+      ["bytes a token, of " + sample, fit && fit.text[1] ? (fit.text[0] / fit.text[1]).toFixed(3) : null, "sample_bytes_per_token"],
+      ["tokens that " + sample + " never needed", fit ? `${count(fit.num_unused)} (${percent(fit.unused_share, 1)})` : null, "unused"],
+      ["memory at most", Object.entries(training.stage_peak_bytes).map(([name, size]) => name + " " + bytes(size)).join(", "), "stage_peak"]]),
+    counts ? make("figure", {}, make("figcaption", { class: "faint" }, "How often the merged pair occurred, by tokens (both axes logarithmic)"), counts) : null,
+    squeezed ? make("figure", {}, make("figcaption", { class: "faint" }, "Bytes of all that was counted a token, by tokens (logarithmic axis)"), squeezed) : null,
+    training.longest_tokens.length ? make("p", { class: "faint" }, "The longest tokens: ", make("span", { "data-figure": "longest" }, training.longest_tokens.map((token) => JSON.stringify(token)).join(", "))) : null,
+    rows.length ? make("p", { class: "faint" }, `Of ${count(fit.num_documents)} documents, ${sample}:`) : null,
     rows.length ? table([["source or script", ""], ["text", "number"], ["tokens", "number"], ["bytes a token", "number"]], rows) : null,
   ];
 }
