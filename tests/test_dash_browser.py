@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import gristmill
-from made_runs import run
+from gristmill.report.words import duration
+from made_runs import make_config, make_corpus, run
 
 ROOT = Path(__file__).parents[1]
 SCREENSHOTS = ROOT / "build" / "screenshots"
@@ -153,6 +154,51 @@ def check_report(browser, output, ledger):
     assert wide <= 390
     report.photograph("report-phone-dark")
     assert report.asked == [f"file://{output}/report.html"] + [url for url in report.asked if url == "data:,"]
+    assert report.complaints == []
+
+
+def test_the_report_of_a_short_training_says_what_was_learned_and_draws_no_course(tmp_path, browser):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    job = {
+        "read": {"inputs": [str(tmp_path / "corpus")]},
+        "count": {"held_out": 0.2},
+        "learn": {"output": str(tmp_path / "t.json"), "vocab_size": 400},
+    }
+    result = gristmill.train(job)
+    report = Witness(browser, viewport={"width": 1200, "height": 900})
+    report.page.goto(f"file://{tmp_path}/t.json.run/report.html")
+    assert report.figure("state") == "finished"
+    assert report.figure("learned") == "400 of 400"
+    assert report.figure("took").split(": ")[1].startswith("count ")
+    assert "learn " in report.figure("stage_peak")
+    assert report.figure("unused").startswith(f"{result.fit.num_unused:,} ")
+    assert report.figure("sample_bytes_per_token") == f"{result.fit.text.bytes_per_token:.3f}"
+    assert json.dumps(result.longest_tokens[0][:60], ensure_ascii=False) in report.figure("longest")
+    dropped = result.counted.ledger.documents_dropped
+    assert report.figure("left out held out") == str(dropped["held out"])
+    assert report.page.locator("#bad").count() == report.page.locator("#course").count() == 0
+    assert report.page.locator("#training figure").count() == 2
+    shown = report.page.locator("main").inner_text()
+    assert "logarithmic" in shown
+    assert "of all that was counted" in shown
+    assert "of the documents held out" in shown
+    assert "1 file (jsonl)" in shown
+    assert "largest document" not in shown
+    report.photograph("training")
+    assert report.complaints == []
+
+
+def test_the_report_of_a_short_run_has_no_chart_and_the_time_of_the_terminal(tokenizer, tmp_path, browser):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    options = {"tokenizer__engine": "tokenizers"}
+    result = gristmill.tokenize(make_config(tokenizer, tmp_path / "corpus", tmp_path / "shards", **options))
+    report = Witness(browser)
+    report.page.goto(f"file://{tmp_path}/shards/report.html")
+    assert report.page.locator("#course").count() == 0
+    assert report.figure("took").split(" (")[0] == duration(result.last.elapsed_s + result.loading_s)
+    assert report.figure("engine") == "tokenizers"
+    assert "not native: the engine asked for" in report.figure("why_not_native")
+    assert "This run writes whole documents; what rows" in report.page.locator("#modes").inner_text()
     assert report.complaints == []
 
 

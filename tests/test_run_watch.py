@@ -216,6 +216,24 @@ def test_a_training_is_told_with_its_pieces_merges_and_compression(tmp_path):
     )
 
 
+def test_documents_held_out_are_not_told_to_be_bad(tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    (tmp_path / "corpus" / "bad.jsonl").write_text("{\n")
+    job = {
+        "read": {"inputs": [str(tmp_path / "corpus")]},
+        "count": {"held_out": 0.3},
+        "learn": {"output": str(tmp_path / "t.json"), "vocab_size": 300},
+        "run": {"max_bad_fraction": 0.5},
+    }
+    gristmill.train(job)
+    overview = watch(tmp_path / "t.json.run").overview()
+    held_out = overview["ledger"]["documents_dropped"]["held out"]
+    assert held_out > 0
+    assert (overview["bad"], overview["left_out"]) == ({"bad_json": 1}, {"held out": held_out})
+    assert overview["now"]["bad_documents"] == 1
+    assert overview["balance"]["documents"]["out"]["left out: held out"] == held_out
+
+
 def test_a_training_is_finished_when_its_report_is_there(tmp_path):
     make_corpus(tmp_path / "corpus", num_files=1)
     job = {

@@ -10,6 +10,14 @@ import msgspec
 from gristmill.errors import LedgerError
 from gristmill.records import Ledger
 
+LEFT_OUT = ("limit", "not sampled", "held out")
+"""Reasons for which sound documents are not encoded or counted."""
+
+
+def count_bad(ledger: Ledger) -> int:
+    """Documents that were dropped for what they are."""
+    return sum(number for reason, number in ledger.documents_dropped.items() if reason not in LEFT_OUT)
+
 
 def add_up(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum, field by field and reason by reason."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from gristmill.errors import LedgerError
-from gristmill.ledger import check_balance
+from gristmill.ledger import LEFT_OUT, check_balance
 from gristmill.plan import CountPlan, Plan
 from gristmill.records import Ledger
 from gristmill.report.history import Event
@@ -61,7 +62,21 @@ def balance(ledger: Ledger) -> dict[str, Any]:
 
 
 def _dropped(counts: Mapping[str, int]) -> dict[str, int]:
-    return {f"dropped: {reason}": count for reason, count in counts.items()}
+    return {
+        f"{'left out' if reason in LEFT_OUT else 'dropped'}: {reason}": count
+        for reason, count in counts.items()
+    }
+
+
+def left_out(ledger: Ledger) -> dict[str, int]:
+    """Sound documents that were not to be encoded or counted, by reason."""
+    return {reason: count for reason, count in ledger.documents_dropped.items() if reason in LEFT_OUT}
+
+
+def bad(ledger: Ledger) -> dict[str, int]:
+    """Bad documents and files, by reason."""
+    documents = {r: count for r, count in ledger.documents_dropped.items() if r not in LEFT_OUT}
+    return dict(Counter(documents) + Counter(ledger.bad_files))
 
 
 def source_figures(sources: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -16,8 +16,10 @@ import msgspec
 from gristmill.errors import GristmillError
 from gristmill.records import Ledger
 from gristmill.report.figures import (
+    bad,
     balance,
     describe_plan,
+    left_out,
     lengths_of,
     modes_of,
     problem,
@@ -211,6 +213,8 @@ class RunWatch:
             "bottleneck": msgspec.to_builtins(found) if found else None,
             "ledger": msgspec.to_builtins(ledger),
             "balance": balance(ledger),
+            "bad": bad(ledger),
+            "left_out": left_out(ledger),
             "is_final": self._final is not None,
             "retries": history.num_retries,
             "failed_units": history.last.units_failed if history.last else 0,

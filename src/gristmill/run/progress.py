@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gristmill.drafts import reported
-from gristmill.ledger import add_up
+from gristmill.ledger import add_up, count_bad
 from gristmill.limits import Block
 from gristmill.plan import CountPlan, UnitPlan
 from gristmill.records import Ledger, UnitRecord
@@ -239,5 +239,5 @@ class _Totals:
 
     def add(self, ledger: Ledger) -> None:
         self.documents += ledger.documents_encoded
-        self.bad += sum(ledger.documents_dropped.values())
+        self.bad += count_bad(ledger)
         self.tokens += ledger.tokens_encoded

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gristmill.config import RunConfig
 from gristmill.errors import RunError
-from gristmill.ledger import add_up
+from gristmill.ledger import add_up, count_bad
 from gristmill.limits import Limit
 from gristmill.plan import UnitPlan
 from gristmill.records import UnitRecord
@@ -17,8 +17,6 @@ from gristmill.run.progress import Progress
 from gristmill.sidecars import FOLDER
 from gristmill.store import RunFolder
 
-NOT_BAD = ("limit", "not sampled", "held out")
-"""Reasons for which sound documents are left out."""
 MIN_DOCUMENTS_TO_JUDGE = 1000
 """Fewer say nothing about the fraction that is bad, before the end."""
 
@@ -133,7 +131,7 @@ def check_bad_fraction(
     if allowed >= 1 and not is_end:
         return
     total = add_up(record.ledger for record in records)
-    bad = sum(count for reason, count in total.documents_dropped.items() if reason not in NOT_BAD)
+    bad = count_bad(total)
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.documents_dropped.items())
     files = ", ".join(f"{reason} {count}" for reason, count in total.bad_files.items())
     remedy = f"{cause or 'nothing is in quarantine'}; see the quarantine files in {FOLDER}/ of the run folder"

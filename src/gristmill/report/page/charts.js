@@ -4,6 +4,8 @@
 const SVG = "http://www.w3.org/2000/svg";
 const CHART = { width: 640, height: 200, left: 62, right: 10, top: 10, bottom: 24 };
 
+const MIN_POINTS = 5; // fewer are no course
+
 function draw(tag, attributes, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes || {})) element.setAttribute(name, value);
@@ -43,16 +45,16 @@ function percent(share, digits) {
 // `lines`: [{name, points: [[x, y], ...]}]; gaps are points whose y is null.
 function lineChart(title, lines, options) {
   const all = lines.flatMap((line) => line.points).filter((point) => point[1] !== null);
-  if (all.length < 2) return null;
+  if (all.length < MIN_POINTS) return null;
   const scale = (value) => (options.logarithmic ? Math.log10(Math.max(value, 1)) : value);
   const xs = all.map((point) => scale(point[0]));
-  const low = Math.min(...xs), high = Math.max(...xs);
+  const low = options.from === undefined ? Math.min(...xs) : scale(options.from), high = Math.max(...xs);
   const top = Math.max(...all.map((point) => scaleY(point[1], options)), scaleY(options.limit || 0, options)) || 1;
   const { width, height, left, right, top: above, bottom } = CHART;
   const x = (value) => left + ((scale(value) - low) / (high - low || 1)) * (width - left - right);
   const y = (value) => height - bottom - (scaleY(value, options) / top) * (height - above - bottom);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0" });
-  svg.append(...axes(options, top, all, y));
+  svg.append(...axes(options, top, all, x, y));
   lines.forEach((line, index) => {
     for (const part of unbroken(line.points)) {
       const path = part.map((point) => `${x(point[0]).toFixed(1)},${y(point[1]).toFixed(1)}`).join(" ");
@@ -70,7 +72,7 @@ function scaleY(value, options) {
   return options.logarithmic && !options.plainY ? Math.log10(Math.max(value, 1)) : value;
 }
 
-function axes(options, top, all, y) {
+function axes(options, top, all, x, y) {
   const { width, height, left, right, bottom } = CHART;
   const shown = [];
   for (const share of [0, 0.5, 1]) {
@@ -78,9 +80,22 @@ function axes(options, top, all, y) {
     shown.push(draw("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "axis" }));
     shown.push(draw("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, options.showY(value)));
   }
-  const first = Math.min(...all.map((point) => point[0])), last = Math.max(...all.map((point) => point[0]));
+  const first = options.from === undefined ? Math.min(...all.map((point) => point[0])) : options.from, last = Math.max(...all.map((point) => point[0]));
   shown.push(draw("text", { x: left, y: height - bottom + 16 }, options.showX(first)));
   shown.push(draw("text", { x: width - right, y: height - bottom + 16, "text-anchor": "end" }, options.showX(last)));
+  if (options.logarithmic) shown.push(...powersOfTen(first, last, options, x));
+  return shown;
+}
+
+// Marks that tell a logarithmic axis from a plain one; those beside the labels of the ends have none of their own.
+function powersOfTen(first, last, options, x) {
+  const { width, height, left, right, top, bottom } = CHART, shown = [];
+  for (let value = 10; value < last; value *= 10) {
+    if (value <= first) continue;
+    const at = x(value);
+    shown.push(draw("line", { x1: at, x2: at, y1: top, y2: height - bottom, class: "axis" }));
+    if (at > left + 40 && at < width - right - 40) shown.push(draw("text", { x: at, y: height - bottom + 16, "text-anchor": "middle" }, options.showX(value)));
+  }
   return shown;
 }
 

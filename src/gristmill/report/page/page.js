@@ -49,6 +49,8 @@ const SAYS = {
   stopped: "no news: stopped, or out of reach; the same command takes it up", failed: "ended, and units failed", finished: "finished",
 };
 
+const LEFT_OUT = { "held out": "documents held out", "not sampled": "documents not sampled", limit: "documents past the limit" };
+
 function renderProgress(run) {
   const now = run.now || {}, share = progressOf(run);
   const kind = run.state === "failed" || run.state === "stopped" ? "bad" : run.state === "finished" ? "good" : "";
@@ -68,6 +70,7 @@ function renderProgress(run) {
       ["documents", now.documents === undefined ? null : count(now.documents), "documents"],
       ["tokens", now.tokens ? count(now.tokens) : null, "tokens"],
       ["bad documents", now.bad_documents === undefined ? null : count(now.bad_documents), "bad_documents"],
+      ...Object.entries(run.left_out).map(([reason, number]) => [LEFT_OUT[reason] || reason, count(number), "left out " + reason]),
       ["units", now.units_total === undefined ? null : count(now.units_done) + " of " + count(now.units_total)],
       ["took", tookOf(run), "took"],
       ["memory at most", run.peak_memory_bytes ? bytes(Math.max(run.peak_memory_bytes, ...Object.values(training.stage_peak_bytes || {}))) : null, "peak"],
@@ -86,30 +89,35 @@ function tookOf(run) {
   return duration(run.now.elapsed_s + loading) + (loading >= 0.1 ? ` (${duration(loading)} of it loading)` : "");
 }
 
+// Between two points of a rate: the moment after the last text would be a rate of nothing.
+const SHORTEST_S = 0.5;
+
 // Rates between points; null where the run was taken up again.
 function rates(points, place) {
   const found = [];
-  for (let i = 1; i < points.length; i += 1) {
-    const [before, after] = [points[i - 1], points[i]];
+  let before = points[0];
+  for (const after of points.slice(1)) {
     const seconds = after[0] - before[0];
     if (after[1] !== before[1]) found.push([after[0], null]);
-    else if (seconds > 0) found.push([after[0], Math.max(0, (after[place] - before[place]) / seconds)]);
+    else if (seconds >= SHORTEST_S) found.push([after[0], Math.max(0, (after[place] - before[place]) / seconds)]);
+    else continue;
+    before = after;
   }
   return found;
 }
 
 function renderCourse(run, points) {
   const start = points.length ? points[0][0] : 0;
-  const showX = (value) => duration(value - start);
+  const showX = (value) => duration(value - start), chart = { from: start, showX };
   const rate = (number) => bytes(number) + "/s";
   const limit = run.now && run.now.memory_budget_bytes;
   const memory = points.map((point) => [point[0], point[4]]);
   const peak = Math.max(...memory.map((point) => point[1]), 1);
   const charts = [
-    ["Text a second", lineChart("Text a second", [{ name: "rate", points: rates(points, 2) }], { showX, showY: rate })],
-    ["Tokens a second", lineChart("Tokens a second", [{ name: "tokens", points: rates(points, 3) }], { showX, showY: short })],
+    ["Text a second", lineChart("Text a second", [{ name: "rate", points: rates(points, 2) }], { ...chart, showY: rate })],
+    ["Tokens a second", lineChart("Tokens a second", [{ name: "tokens", points: rates(points, 3) }], { ...chart, showY: short })],
     ["Memory" + (limit ? ", of " + bytes(limit) + " allowed" : ""),
-      lineChart("Memory", [{ name: "memory", points: memory }], { showX, showY: bytes, limit: limit && limit < 4 * peak ? limit : 0 })],
+      lineChart("Memory", [{ name: "memory", points: memory }], { ...chart, showY: bytes, limit: limit && limit < 4 * peak ? limit : 0 })],
   ];
   const isShown = (chart) => chart[1] && !(chart[0].startsWith("Tokens") && points.every((point) => !point[3]));
   return charts.filter(isShown).map(([title, svg]) => make("figure", { class: "chart" }, make("figcaption", { class: "faint" }, title), svg));
@@ -174,8 +182,7 @@ function renderProblems(run) {
 }
 
 function renderBad(run) {
-  const isBad = (pair) => !["limit", "not sampled"].includes(pair[0]);
-  const dropped = Object.entries(run.ledger.documents_dropped).filter(isBad).concat(Object.entries(run.ledger.bad_files));
+  const dropped = Object.entries(run.bad);
   if (!dropped.length) return null;
   const rows = (run.samples || []).map((entry) => [entry.reason, entry.file, entry.place, entry.detail, entry.excerpt]);
   return [
@@ -218,7 +225,7 @@ function renderModes(run) {
   const rows = run.modes.map((mode) => [mode.name, count(mode.rows), percent(mode.padding_share, 2), (mode.bound ? mode.bound + " " : "") + count(mode.documents_cut), count(mode.tokens_lost)]);
   return [
     table([["mode", ""], ["rows", "number"], ["padding", "number"], ["documents cut", "number"], ["tokens lost", "number"]], rows, (index) => (run.modes[index].is_own ? "own" : null)),
-    make("p", { class: "faint" }, `Rows of ${count(run.plan.row_length)} tokens. ` + (run.modes.some((mode) => mode.is_own) ? "Bold is this run, exactly; " : "") + "others follow from the lengths of its documents. «cut off»: a row a document, the rest thrown away."),
+    make("p", { class: "faint" }, `Rows of ${count(run.plan.row_length)} tokens. ` + (run.modes.some((mode) => mode.is_own) ? "Bold is this run, exactly; the others follow" : "This run writes whole documents; what rows of them would cost follows") + " from the lengths of its documents. «cut off»: a row a document, the rest thrown away."),
   ];
 }
 
@@ -252,8 +259,8 @@ function renderAbout(run) {
   if (!plan) return null;
   return [
     facts([["folder", run.folder], ["tokenizer", plan.tokenizer], ["vocabulary", plan.vocab_size ? count(plan.vocab_size) : null], ["mode", plan.mode], ["row", plan.sequence_length],
-      ["formats", (plan.formats || []).join(", ")], ["ids", plan.dtype], ["inputs", `${count(plan.num_files)} files (${plan.kinds.join(", ")}), ${bytes(plan.num_bytes)}`],
-      ["largest document", bytes(plan.max_document_bytes)], ["engine", start.engine, "engine"], ["backend", start.backend], ["blocks", start.block_bytes ? bytes(start.block_bytes) : null],
+      ["formats", (plan.formats || []).join(", ")], ["ids", plan.dtype], ["inputs", `${count(plan.num_files)} ${plan.num_files === 1 ? "file" : "files"} (${plan.kinds.join(", ")}), ${bytes(plan.num_bytes)}`],
+      ["documents up to", bytes(plan.max_document_bytes), "max_document_bytes"], ["engine", start.engine, "engine"], ["backend", start.backend], ["blocks", start.block_bytes ? bytes(start.block_bytes) : null],
       ["processor", machine.processor], ["cores", machine.cores], ["memory free at the start", machine.available_bytes ? bytes(machine.available_bytes) : null],
       ["system", machine.system], ["Python", machine.python],
       ["versions", Object.entries(machine.versions || {}).map((pair) => pair.join(" ")).join(", ")]]),
