@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -207,13 +208,9 @@ def test_several_runs_stand_side_by_side_and_the_keyboard_reaches_all(tokenizer,
     for name, mode in (("first", "concat"), ("second", "pad")):
         options = {"write__format": "parquet", "pack__mode": mode, "read__document": "line"}
         run(tokenizer, tmp_path / "corpus.txt", tmp_path / name, **options)
-    folders = [tmp_path / "first", tmp_path / "second"]
-    command = [sys.executable, "-m", "gristmill", "dash", *folders, "--port", "0"]
-    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True, env=environment)
-    try:
+    with dash(tmp_path / "first", tmp_path / "second") as address:
         seen = Witness(browser)
-        seen.page.goto(process.stdout.readline().split()[0])
+        seen.page.goto(address)
         seen.page.locator("#compared").wait_for()
         assert seen.page.locator("#compared th").all_inner_texts() == ["", "first", "second"]
         assert "own" in seen.page.locator("#modes tr", has_text="concat").first.get_attribute("class")
@@ -221,12 +218,64 @@ def test_several_runs_stand_side_by_side_and_the_keyboard_reaches_all(tokenizer,
         second.focus()
         seen.page.keyboard.press("Enter")
         seen.page.locator("#modes tr.own", has_text="pad").wait_for()
+        assert seen.page.locator("#connection").inner_text() == "connected; no run is under way"
+        seen.page.reload()
+        seen.page.locator("#modes tr.own", has_text="pad").wait_for()
+        assert second.get_attribute("aria-pressed") == "true"
+        second.focus()
         before = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
         seen.page.keyboard.press("Tab")
         seen.page.keyboard.press("Enter")
         assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") != before
         seen.photograph("side-by-side")
         assert seen.complaints == []
+
+
+def test_many_runs_are_rows_that_fit_and_a_killed_one_has_no_time_left(tokenizer, tmp_path, browser):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "runs" / "run-00")
+    for number in range(1, 9):
+        shutil.copytree(tmp_path / "runs" / "run-00", tmp_path / "runs" / f"run-{number:02}")
+    learn = {"output": str(tmp_path / "runs" / "t.json"), "vocab_size": 400}
+    gristmill.train({"read": {"inputs": [str(tmp_path / "corpus")]}, "learn": learn})
+    kill_half_way(tmp_path / "runs" / "run-08")
+    with dash(tmp_path / "runs") as address:
+        seen = Witness(browser, viewport={"width": 1280, "height": 900})
+        seen.page.goto(address)
+        rows = seen.page.locator("#compared tbody tr")
+        rows.nth(9).wait_for()
+        assert rows.count() == 10
+        seen.page.locator("#compared tr", has_text="run-07").locator("td", has_text="megatron").wait_for()
+        script = "(section => section.scrollWidth - section.clientWidth)(document.getElementById('compared'))"
+        assert seen.page.evaluate(script) <= 0
+        training = seen.page.locator("#compared tr", has_text="t.json.run").locator("td").all_inner_texts()
+        assert "0" not in training[3:5]
+        assert "400" in training
+        seen.page.get_by_role("button", name="run-08").first.click()
+        seen.wait_for("state", "stopped, or out of reach")
+        assert "no news since" in seen.figure("state")
+        assert seen.page.locator('[data-figure="eta"]').count() == 0
+        seen.photograph("many-runs")
+        assert seen.complaints == []
+
+
+def kill_half_way(folder):
+    """As a run looks that was killed a minute ago."""
+    (folder / "manifest.json").unlink()
+    first = json.loads((folder / "events.jsonl").read_bytes().splitlines()[0])
+    late = {"event": "progress", "time": first["time"] - 60, "bytes_done": first["bytes_total"] // 2}
+    lines = [first | {"time": first["time"] - 61}, first | late | {"bytes_per_s": 1.0}]
+    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@contextmanager
+def dash(*folders):
+    """The address of a page over folders."""
+    command = [sys.executable, "-m", "gristmill", "dash", *folders, "--port", "0"]
+    environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield process.stdout.readline().split()[0]
     finally:
         process.terminate()
         process.wait()

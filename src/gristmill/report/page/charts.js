@@ -83,18 +83,22 @@ function axes(options, top, all, x, y) {
   const first = options.from === undefined ? Math.min(...all.map((point) => point[0])) : options.from, last = Math.max(...all.map((point) => point[0]));
   shown.push(draw("text", { x: left, y: height - bottom + 16 }, options.showX(first)));
   shown.push(draw("text", { x: width - right, y: height - bottom + 16, "text-anchor": "end" }, options.showX(last)));
-  if (options.logarithmic) shown.push(...powersOfTen(first, last, options, x));
+  if (options.logarithmic) shown.push(...logarithmicMarks(first, last, options, x));
   return shown;
 }
 
-// Marks that tell a logarithmic axis from a plain one; those beside the labels of the ends have none of their own.
-function powersOfTen(first, last, options, x) {
+// Marks at 1, 2, 5, 10, 20, ... tell a logarithmic axis from a plain one; labels keep clear of one another.
+function logarithmicMarks(first, last, options, x) {
   const { width, height, left, right, top, bottom } = CHART, shown = [];
-  for (let value = 10; value < last; value *= 10) {
-    if (value <= first) continue;
-    const at = x(value);
-    shown.push(draw("line", { x1: at, x2: at, y1: top, y2: height - bottom, class: "axis" }));
-    if (at > left + 40 && at < width - right - 40) shown.push(draw("text", { x: at, y: height - bottom + 16, "text-anchor": "middle" }, options.showX(value)));
+  let free = left + 40;
+  for (let power = 1; power < last; power *= 10) {
+    for (const value of [power, 2 * power, 5 * power].filter((mark) => mark > first && mark < last)) {
+      const at = x(value);
+      shown.push(draw("line", { x1: at, x2: at, y1: top, y2: height - bottom, class: "axis" }));
+      if (at < free || at > width - right - 40) continue;
+      shown.push(draw("text", { x: at, y: height - bottom + 16, "text-anchor": "middle" }, options.showX(value)));
+      free = at + 40;
+    }
   }
   return shown;
 }

@@ -46,8 +46,13 @@ function progressOf(run) {
 
 const SAYS = {
   waiting: "waiting for a run to begin", running: "running", finishing: "finishing", learning: "counted; learning merges",
-  stopped: "no news: stopped, or out of reach; the same command takes it up", failed: "ended, and units failed", finished: "finished",
+  stopped: "stopped, or out of reach; the same command takes it up", failed: "ended, and units failed", finished: "finished",
 };
+
+function placeOrTime(run) {
+  if (run.state === "waiting") return " in " + run.folder;
+  return run.state === "stopped" && run.now ? "; no news since " + new Date(run.now.time * 1000).toLocaleString() : "";
+}
 
 const LEFT_OUT = { "held out": "documents held out", "not sampled": "documents not sampled", limit: "documents past the limit" };
 
@@ -56,7 +61,7 @@ function renderProgress(run) {
   const kind = run.state === "failed" || run.state === "stopped" ? "bad" : run.state === "finished" ? "good" : "";
   const isUnderWay = run.state === "running", training = run.training || {}, isLearning = Boolean(training.vocab_size);
   return [
-    make("p", { class: "state " + kind, "data-figure": "state" }, (SAYS[run.state] || run.state) + (run.state === "waiting" ? " in " + run.folder : "")),
+    make("p", { class: "state " + kind, "data-figure": "state" }, SAYS[run.state] + placeOrTime(run)),
     run.error ? make("p", { class: "bad" }, run.error) : null,
     run.start && run.start.why_not_native ? make("p", { class: "warn", "data-figure": "why_not_native" }, `The engine is ${run.start.engine}, not native: ${run.start.why_not_native}`) : null,
     make("progress", { max: 1, value: share, "aria-label": "Progress" }),
@@ -151,12 +156,12 @@ function renderWorkers(run) {
 }
 
 function renderLedger(run) {
-  const rows = [];
+  const rows = [], isCount = run.plan !== null && run.plan.job === "count";
   for (const [what, sides] of Object.entries(run.balance)) {
-    if (!sides.in || (what === "tokens" && run.plan && run.plan.job === "count")) continue;
+    if (!sides.in || (what === "tokens" && isCount)) continue;
     for (const side of ["in", "out"]) {
       for (const [name, number] of Object.entries(sides[side])) {
-        rows.push([what, side, name, make("span", { "data-figure": `ledger ${what} ${name}` }, count(number))]);
+        rows.push([what, side, isCount && name === "encoded" ? "counted" : name, make("span", { "data-figure": `ledger ${what} ${name}` }, count(number))]);
       }
     }
   }
@@ -165,8 +170,8 @@ function renderLedger(run) {
     make("p", { class: "state " + (isGood ? "good" : "bad"), "data-figure": "balance" }, isGood ? "balances" : "does not balance: " + run.balance.why_not),
     run.is_final ? null : make("p", { class: "faint" }, `of ${count(run.units_read)} units that are done`),
     table([["", ""], ["", ""], ["", ""], ["number", "number"]], rows),
-    facts([["rows or documents written", count(ledger.rows), "ledger rows"], ["padding", count(ledger.padding)], ["repeated by overlap", count(ledger.tokens_repeated)],
-      ["documents cut", count(ledger.documents_cut)], ["text encoded", bytes(ledger.bytes_encoded)],
+    facts([...(isCount ? [] : [["rows or documents written", count(ledger.rows), "ledger rows"], ["padding", count(ledger.padding)],
+      ["repeated by overlap", count(ledger.tokens_repeated)], ["documents cut", count(ledger.documents_cut)]]), [isCount ? "text counted" : "text encoded", bytes(ledger.bytes_encoded)],
       ["bad files", Object.entries(ledger.bad_files).map((pair) => pair.join(" ")).join(", ")]]),
   ];
 }
@@ -269,19 +274,29 @@ function renderAbout(run) {
   ];
 }
 
+// Of each row or column: its name, and the figure of a run; nothing where the run has none.
 const COMPARED = [
-  ["state", (run) => run.state], ["done", (run) => percent(progressOf(run))], ["text a second", (run) => (run.now ? bytes(run.now.bytes_per_s) + "/s" : "–")],
-  ["tokens a second", (run) => (run.now ? short(run.now.tokens_per_s) : "–")], ["documents", (run) => count(run.ledger.documents_encoded)],
-  ["tokens", (run) => count(run.ledger.tokens_encoded)], ["tokens a byte", (run) => (run.ledger.bytes_encoded ? (run.ledger.tokens_encoded / run.ledger.bytes_encoded).toFixed(4) : "–")],
-  ["mostly", (run) => (run.bottleneck ? `${run.bottleneck.name} ${percent(run.bottleneck.share)}` : "–")], ["workers", (run) => (run.now ? count(run.now.num_workers) : "–")],
-  ["memory at most", (run) => bytes(run.peak_memory_bytes)], ["workers lost", (run) => count(run.retries)], ["tokenizer", (run) => (run.plan && run.plan.tokenizer) || "–"], ["engine", (run) => (run.start && run.start.engine) || "–"],
-  ["mode", (run) => (run.plan && run.plan.mode) || "–"], ["formats", (run) => ((run.plan && run.plan.formats) || []).join(", ")],
+  ["state", (run) => run.state + (run.state === "finished" || run.state === "waiting" ? "" : " " + percent(progressOf(run)))], ["text a second", (run) => (run.now ? bytes(run.now.bytes_per_s) + "/s" : "")],
+  ["tokens a second", (run) => (run.now && run.now.tokens_per_s ? short(run.now.tokens_per_s) : "")], ["documents", (run) => count(run.ledger.documents_encoded)],
+  ["tokens", (run) => (run.ledger.tokens_encoded ? count(run.ledger.tokens_encoded) : "")],
+  ["tokens a byte", (run) => (run.ledger.tokens_encoded ? (run.ledger.tokens_encoded / run.ledger.bytes_encoded).toFixed(4) : "")],
+  ["vocabulary", (run) => (run.plan && run.plan.vocab_size ? count(run.plan.vocab_size) : "")],
+  ["bytes a token, counted", (run) => (run.training && run.training.bytes_per_token ? run.training.bytes_per_token.toFixed(3) : "")],
+  ["bytes a token, sample", (run) => (run.training && run.training.fit && run.training.fit.text[1] ? (run.training.fit.text[0] / run.training.fit.text[1]).toFixed(3) : "")],
+  ["mostly", (run) => (run.bottleneck ? `${run.bottleneck.name} ${percent(run.bottleneck.share)}` : "")], ["workers", (run) => (run.now ? count(run.now.num_workers) : "")],
+  ["memory at most", (run) => (run.peak_memory_bytes ? bytes(run.peak_memory_bytes) : "")], ["workers lost", (run) => (run.retries ? count(run.retries) : "")],
+  ["tokenizer or pattern", (run) => (run.plan ? (run.plan.tokenizer || "").split("/").slice(-2).join("/") || run.plan.pattern || "" : "")], ["engine", (run) => (run.start && run.start.engine) || ""],
+  ["mode", (run) => (run.plan && run.plan.mode) || ""], ["formats", (run) => ((run.plan && run.plan.formats) || []).join(", ")],
 ];
+const WORDS = ["mostly", "tokenizer or pattern", "formats"];
+const MAX_COLUMNS = 4;
 
+// Few runs stand in columns, many in rows.
 function renderCompared() {
   if (runs.length < 2) return null;
-  const columns = [["", ""], ...runs.map((run) => [run.overview.name, "number"])];
-  return table(columns, COMPARED.map(([name, figure]) => [name, ...runs.map((run) => figure(run.overview))]));
+  const figures = COMPARED.map(([name, figure]) => [name, runs.map((run) => figure(run.overview) || "–")]).filter(([, values]) => values.some((value) => value !== "–"));
+  if (runs.length <= MAX_COLUMNS) return table([["", ""], ...runs.map((run) => [run.overview.name, "number"])], figures.map(([name, values]) => [name, ...values]));
+  return table([["run", "run"], ...figures.map(([name]) => [name, WORDS.includes(name) ? "words" : "number"])], runs.map((run, index) => [runButton(run, index), ...figures.map(([, values]) => values[index])]));
 }
 
 // Of each section: its heading, what it is drawn from, and how.
@@ -329,36 +344,56 @@ function render() {
   }
 }
 
+// The chosen run stands in the address, so that it is found again.
+function choose(index) {
+  chosen = index;
+  history.replaceState(null, "", "#" + encodeURIComponent(runs[index].overview.folder));
+  renderRuns();
+  render();
+}
+
+function chooseByAddress() {
+  const wanted = location.hash.slice(1), found = runs.findIndex((run) => encodeURIComponent(run.overview.folder) === wanted);
+  if (found >= 0) chosen = found;
+}
+
+function runButton(run, index) {
+  const button = make("button", { type: "button", "aria-pressed": String(index === chosen) }, run.overview.name);
+  button.addEventListener("click", () => choose(index));
+  return button;
+}
+
 function renderRuns() {
-  const buttons = runs.map((run, index) => {
-    const button = make("button", { type: "button", "aria-pressed": String(index === chosen) }, run.overview.name);
-    button.addEventListener("click", () => {
-      chosen = index;
-      buttons.forEach((other, place) => other.setAttribute("aria-pressed", String(place === index)));
-      render();
-    });
-    return button;
-  });
-  document.getElementById("runs").replaceChildren(...(runs.length > 1 ? buttons : []));
+  const nav = document.getElementById("runs"), at = [...nav.children].indexOf(document.activeElement);
+  nav.replaceChildren(...(runs.length > 1 ? runs.map(runButton) : []));
+  if (at >= 0) nav.children[at]?.focus();
 }
 
 function take(update) {
+  const isFirst = !runs.length, names = JSON.stringify(runs.map((run) => run.overview.name));
   for (const news of update.runs) {
     const run = runs[news.index] || (runs[news.index] = { points: [] });
-    const isNew = !run.overview;
     run.overview = news.overview;
     run.overview.time = news.time;
     run.points = news.from === null ? news.points : run.points.slice(0, news.from).concat(news.points);
-    if (isNew) renderRuns();
   }
+  if (isFirst) chooseByAddress();
+  if (names !== JSON.stringify(runs.map((run) => run.overview.name))) renderRuns();
   render();
+}
+
+const OVER = ["finished", "failed", "stopped"];
+
+function showConnection() {
+  const isOver = runs.length && runs.every((run) => OVER.includes(run.overview.state));
+  document.getElementById("connection").replaceChildren(isOver ? "connected; no run is under way" : "live");
 }
 
 function listen() {
   const connection = document.getElementById("connection");
   const source = new EventSource("api/events");
-  source.addEventListener("open", () => connection.replaceChildren("live"));
-  source.addEventListener("message", (event) => take(JSON.parse(event.data)));
+  source.addEventListener("open", showConnection);
+  source.addEventListener("message", (event) => { take(JSON.parse(event.data)); showConnection(); });
   source.addEventListener("end", () => {
     source.close();
     connection.replaceChildren("the run has ended, and this page with it; report.html in its folder stays");
