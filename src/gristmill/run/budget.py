@@ -70,7 +70,10 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
         memory_bytes=memory,
         blocks=Blocks(
             block_bytes=block_bytes,
-            max_document_bytes=_max_document_bytes(config, memory),
+            # Alone on a machine a worker may have all of the memory; on a cluster it has its part.
+            max_document_bytes=_max_document_bytes(
+                config, memory if backend != "ray" else (memory - RUN_BYTES) // num_workers
+            ),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
             read_ahead=_is_ahead(config) if run.read_ahead is None else run.read_ahead,
             max_documents=run.batch_size,
@@ -89,7 +92,7 @@ def _is_ahead(config: RunJob) -> bool:
 
 def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
     """What a worker may hold beside the tokenizer, which threads have in common."""
-    if backend == "local":
+    if backend != "inline":
         return (memory - RUN_BYTES) // num_workers - worker_bytes
     return (memory - RUN_BYTES - worker_bytes) // num_workers
 

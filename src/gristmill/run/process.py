@@ -122,7 +122,7 @@ def check_reachable(config: RunJob) -> None:
 
 def default_workers(config: RunJob) -> int:
     """Processes or threads of a job that does not say how many: all cores, unless it is to be one process."""
-    if choose_backend(config) == "local":
+    if choose_backend(config) != "inline":
         return num_cores()
     is_own_choice = config.run.backend is None and config.run.preset != "streaming"
     most = num_cores() if isinstance(config, TokenizeConfig) else MOST_THREADS
