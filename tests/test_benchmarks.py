@@ -1,5 +1,6 @@
 """The scripts in benchmarks/ run, and their parts do what they say."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -82,3 +83,12 @@ def test_the_loop_that_causal_lm_tokenizer_is_measured_against_is_the_reference(
             lambda text: {"input_ids": ids[text]}, range(4), context_length=4, overlap=overlap
         )
         assert [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)] == expected
+
+
+def test_the_page_opens_over_a_made_run(tmp_path):
+    arguments = ("--units", 200, "--hours", 0.02, "--workers", 2, "--output", tmp_path / "dash.json")
+    ended = run("dash.py", "scale", *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = json.loads((tmp_path / "dash.json").read_text())["scale"]
+    assert found["finished first_paint_s"] > 0
+    assert found["live peak_memory_mb"] < 200

@@ -15,6 +15,7 @@ from transformers import AutoTokenizer
 import gristmill
 from causal_places import byte_level, causal, one_text, real_texts, rows_of
 from gristmill.causal import table
+from gristmill.causal.opening import TokenIds, remember_ids
 from gristmill.errors import ConfigError, InputError, TokenizerError
 from made_tokenizers import sentencepiece_model
 from slow_causal import slow_rows
@@ -146,6 +147,22 @@ def test_a_batch_is_small_where_documents_are_large_or_memory_is_short(monkeypat
     assert sizes[1] < 100
     monkeypatch.setattr(table, "available_memory", lambda: 100 << 20)
     assert table.choose_batch_size(datasets.Dataset.from_dict({"text": large}), "text") < sizes[1]
+
+
+@pytest.mark.parametrize("kind", ["slow_word_piece", "slow_bytes"])
+def test_remembered_ids_are_those_of_the_tokenizer(kind, folders):
+    plain, quick = (AutoTokenizer.from_pretrained(folders(kind)) for _ in range(2))
+    remember_ids(quick)
+    for _ in range(2):
+        assert all(quick(text) == plain(text) for text in real_texts()[::60])
+
+
+def test_a_table_of_ids_stays_small():
+    asked = []
+    ids = TokenIds(lambda token: asked.append(token) or len(token), most=3)
+    assert [ids[token] for token in ["a", "bb", "a", "ccc", "a", "dddd", "a"]] == [1, 2, 1, 3, 1, 4, 1]
+    assert asked == ["a", "bb", "ccc", "dddd", "a"]
+    assert len(ids) <= 3
 
 
 def test_an_old_vocabulary_without_a_tokenizer_json_is_loaded(folders, tmp_path):

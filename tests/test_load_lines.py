@@ -27,7 +27,7 @@ LINES = {
 
 
 def loading(folder: Path) -> str:
-    return render_manifest(read_manifest(folder), folder).partition("load with")[2]
+    return render_manifest(read_manifest(folder), str(folder)).partition("load with")[2]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Runs in object stores give the bytes of local ones: a real S3 server that fails, memory://, killed runs."""
 
+import glob
 import hashlib
 import io
 import json
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -185,6 +187,8 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(s3, tokenizer, corpus, 
     subprocess.run(command, env=environment, check=True, timeout=120)
     s3.share = 0.0
     assert_same(url, local["documents"])
+    stage = f"gristmill-{hashlib.sha256(url.encode()).hexdigest()[:12]}-*"
+    assert glob.glob(f"{tempfile.gettempdir()}/{stage}") == []
 
 
 def test_a_file_that_is_gone_makes_its_unit_be_done_again(memory, tokenizer, corpus, local):
@@ -332,7 +336,29 @@ def test_a_remote_run_is_opened_like_a_local_one(s3, tokenizer, corpus, local, t
     )
 
 
-def test_the_cache_stays_within_its_bound(memory, tokenizer, corpus, tmp_path):
+READ_ALL = """
+import hashlib, sys, gristmill
+dataset = gristmill.open(sys.argv[1], cache_dir=sys.argv[2], cache_bytes=int(sys.argv[3]))
+print(hashlib.sha256(b"".join(dataset[i]["input_ids"].tobytes() for i in range(len(dataset)))).hexdigest())
+"""
+
+
+def test_processes_share_a_small_cache(s3, tokenizer, corpus, tmp_path):
+    url = f"s3://{BUCKET}/shared"
+    run(tokenizer, corpus, url)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", READ_ALL, url, str(tmp_path), "1000"]
+    processes = [
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    dataset = gristmill.open(url, cache_dir=tmp_path)
+    ids = b"".join(dataset[i]["input_ids"].tobytes() for i in range(len(dataset)))
+    expected = hashlib.sha256(ids).hexdigest()
+    assert [process.communicate(timeout=60)[0].strip() for process in processes] == [expected] * 2
+
+
+def test_the_cache_stays_within_its_bound(memory, tokenizer, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("gristmill.store.cached.GRACE_S", 0.0)
     result = run(tokenizer, corpus, "memory://out")
     size = max(sum(f.num_bytes for f in shard.files["megatron"]) for shard in result.manifest.shards)
     dataset = gristmill.open("memory://out", cache_dir=tmp_path, cache_bytes=3 * size)

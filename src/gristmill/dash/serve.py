@@ -40,7 +40,7 @@ async def _serve_beside(runs: Runs, listener: socket.socket) -> None:
     waiting = asyncio.create_task(is_over.wait())
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
     await runs.read_end()
-    runs.has_ended = True
+    runs.ended.set()
     for _ in range(int(LINGER_S / 0.1)):
         if not runs.num_listening:
             break

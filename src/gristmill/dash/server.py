@@ -9,6 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Runs:
 
     def __init__(self, folders: list[Path]) -> None:
         self.watches = [RunWatch(folder) for folder in folders]
-        self.has_ended = False
+        self.ended = asyncio.Event()
         """The run this page was opened with is over: tell the browsers, then go."""
         self.num_listening = 0
         self._lock = asyncio.Lock()
@@ -121,7 +122,7 @@ async def _updates(runs: Runs) -> AsyncIterator[bytes]:
     runs.num_listening += 1
     try:
         while True:
-            has_ended = runs.has_ended
+            has_ended = runs.ended.is_set()
             is_read = await runs.refresh()
             update = browser.news(runs.watches)
             if update or browser.is_silent():
@@ -129,9 +130,8 @@ async def _updates(runs: Runs) -> AsyncIterator[bytes]:
             if has_ended:
                 yield b"event: end\ndata: {}\n\n"
                 return
-            for _ in range(10 if is_read else 1):  # the end of the run is noticed soon
-                if not runs.has_ended:
-                    await asyncio.sleep(PUSH_EVERY_S / 10)
+            with suppress(TimeoutError, asyncio.TimeoutError):
+                await asyncio.wait_for(runs.ended.wait(), PUSH_EVERY_S if is_read else PUSH_EVERY_S / 10)
     finally:
         runs.num_listening -= 1
 
@@ -159,8 +159,7 @@ class _Browser:
         return b"data: " + msgspec.json.encode({"runs": changed}) + b"\n\n"
 
     def _run_news(self, index: int, watch: RunWatch) -> dict[str, Any] | None:
-        overview = watch.overview()
-        told = msgspec.json.encode(overview | {"time": 0})
+        told = msgspec.json.encode(watch.overview())
         if self._told.get(index) == told:
             return None
         self._told[index] = told
@@ -168,7 +167,9 @@ class _Browser:
         epoch, num_told = self._courses.get(index, (-1, 0))
         self._courses[index] = course["epoch"], num_kept
         start = num_told if epoch == course["epoch"] else None
-        return {"index": index, "overview": overview, "from": start, "points": course["points"][start or 0 :]}
+        points = course["points"][start or 0 :]
+        news = {"index": index, "time": time.time(), "from": start, "points": points}
+        return news | {"overview": msgspec.Raw(told)}
 
 
 async def _send_file(request: Request) -> Response:

@@ -19,15 +19,18 @@ from gristmill.errors import ConfigError, MissingPackageError
 DEFAULT_PORT = 8417
 LOOPBACK = "127.0.0.1"
 NICE = 5
-PROGRAM = (
-    "import json, os, socket, sys\n"
-    "sys.path[:] = json.loads(sys.argv[1])\n"
-    f"os.nice({NICE})\n"
-    "from pathlib import Path\n"
-    "from gristmill.dash.serve import serve_beside\n"
-    "serve_beside(Path(sys.argv[2]), socket.socket(fileno=int(sys.argv[3])))\n"
-)
-"""Finds modules where this process does; `-m` would look in the working directory first."""
+PROGRAM = f"""
+import json, os, select, socket, sys
+os.nice({NICE})
+listener = socket.socket(fileno=int(sys.argv[3]))
+if listener in select.select([listener, sys.stdin], [], [])[0]:
+    sys.path[:] = json.loads(sys.argv[1])
+    from pathlib import Path
+    from gristmill.dash.serve import serve_beside
+    serve_beside(Path(sys.argv[2]), listener)
+"""
+"""Imports the server when somebody looks, and ends where nobody has: until then the page costs nothing. Finds
+modules where this process does; `-m` would look in the working directory first."""
 
 
 def require_packages() -> None:

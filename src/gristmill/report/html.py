@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -50,7 +51,8 @@ def write_report(folder: Path, *, is_new: bool) -> None:
 
 def render_report(watch: RunWatch) -> str:
     """The page of a run as one file."""
-    news = {"index": 0, "overview": watch.overview(), "from": None, "points": watch.course()["points"]}
+    points = watch.course()["points"]
+    news = {"index": 0, "time": time.time(), "overview": watch.overview(), "from": None, "points": points}
     figures = msgspec.json.encode({"runs": [news]}).decode()
     for character, escaped in UNSAFE.items():
         figures = figures.replace(character, escaped)

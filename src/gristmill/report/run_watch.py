@@ -40,7 +40,6 @@ from gristmill.run.folder import (
     REPORT_PAGE,
     read_any_plan,
 )
-from gristmill.training.inventory import Summary
 
 STEP_S = 0.25
 """Spent on unit records in one go."""
@@ -67,7 +66,8 @@ class CountedSummary(msgspec.Struct, frozen=True):
     """What is read of a finished count."""
 
     ledger: Ledger
-    summary: Summary
+    summary: tuple[int, int, int, int, int, int]
+    """As `training.inventory.Summary` has it, whose import takes long."""
 
 
 class TrainedFit(msgspec.Struct, frozen=True):
@@ -165,7 +165,6 @@ class RunWatch:
             "folder": str(self.folder),
             "error": self._error,
             "state": self.state(),
-            "time": round(time.time(), 3),
             "plan": self._plan,
             "now": _now(history.last),
             "peak_memory_bytes": history.peak_memory_bytes,
@@ -264,7 +263,9 @@ class RunWatch:
         if (found := _decode(self.folder / MANIFEST, FinishedLedger)) is not None:
             self._final = found.ledger
         elif (counted := _decode(self.folder / COUNTED, CountedSummary)) is not None:
-            self._final, self._counted = counted.ledger, counted.summary._asdict()
+            num_pieces, total_count, *_ = counted.summary
+            self._final = counted.ledger
+            self._counted = {"num_pieces": num_pieces, "total_count": total_count}
 
 
 def find_runs(folders: list[Path]) -> list[Path]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,8 @@ from gristmill.store.remote import SMALL
 FOLDER = "runs"
 MANIFEST = "manifest.json"
 KEY_LENGTH = 32
+GRACE_S = 10.0
+"""A file that was used so shortly ago may be about to be opened, by any process."""
 
 
 class CachedFolder:
@@ -88,12 +91,12 @@ class CachedFolder:
         """Remove the oldest files of any run until there is room for so many bytes."""
         kept = _files(self._cache)
         total = sum(size for _, size, _ in kept) + num_bytes
-        for _, size, path in kept:
+        for used, size, path in kept:
             if total <= self._max_bytes:
                 return
             if path.parents[1] == self.path and path.relative_to(self.path).as_posix() in wanted:
                 continue
-            if path.suffix != ".json":
+            if path.suffix != ".json" and time.time() - used >= GRACE_S:
                 path.unlink(missing_ok=True)
                 total -= size
 

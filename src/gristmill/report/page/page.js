@@ -163,7 +163,8 @@ function renderProblems(run) {
 }
 
 function renderBad(run) {
-  const dropped = Object.entries(run.ledger.documents_dropped).concat(Object.entries(run.ledger.bad_files));
+  const isBad = (pair) => !["limit", "not sampled"].includes(pair[0]);
+  const dropped = Object.entries(run.ledger.documents_dropped).filter(isBad).concat(Object.entries(run.ledger.bad_files));
   if (!dropped.length) return null;
   const rows = (run.samples || []).map((entry) => [entry.reason, entry.file, entry.place, entry.detail, entry.excerpt]);
   return [
@@ -323,6 +324,7 @@ function take(update) {
     const run = runs[news.index] || (runs[news.index] = { points: [] });
     const isNew = !run.overview;
     run.overview = news.overview;
+    run.overview.time = news.time;
     run.points = news.from === null ? news.points : run.points.slice(0, news.from).concat(news.points);
     if (isNew) renderRuns();
   }
