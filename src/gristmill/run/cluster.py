@@ -31,6 +31,8 @@ LOOK_EVERY_S = 1.0
 MAX_ASKED = 200
 """Workers that are asked how far they are, each time."""
 FULL = 0.97
+LEAVE_S = 5.0
+"""In which workers remove what they keep of a folder in a store."""
 
 
 class Room(NamedTuple):
@@ -172,21 +174,38 @@ class ClusterBackend:
 
     def close(self) -> None:
         """End every worker; what it had not committed is as if it had never been."""
-        for worker in list(self._workers):
-            self._end(worker)
+        self._dismiss(list(self._workers))
         if self._store is not None:
             revoke_leases(self._store.path)
         self._cluster.close()
 
     def _leave(self) -> None:
         """Nothing of what was begun can be committed any more, wherever it is still going on."""
-        for worker in [key for key, worker in self._workers.items() if worker.tasks]:
-            self._end(worker)
-            self._is_one_astray = True
+        busy = [key for key, worker in self._workers.items() if worker.tasks]
+        self._dismiss(busy)
+        self._is_one_astray |= bool(busy)
         if self._is_one_astray and self._store is not None:
             revoke_leases(self._store.path)
             self._renew_lease()
             self._is_one_astray = False
+
+    def _dismiss(self, keys: list[Any]) -> None:
+        """End workers, after they have removed what they keep of a folder in a store."""
+        staying = {key for key in keys if self._workers[key].node is not None and self._has_stages()}
+        for key in staying:
+            self._cluster.call(key, "leave")
+        until = time.monotonic() + LEAVE_S
+        while staying and time.monotonic() < until:
+            for reply in self._cluster.heard(POLL_S):
+                if reply.method == "leave":
+                    staying.discard(reply.worker)
+                elif reply.method == "load":
+                    self._meet(reply)
+        for key in keys:
+            self._end(key)
+
+    def _has_stages(self) -> bool:
+        return self._store is not None and self._store.is_remote
 
     def _assign(self, queue: TaskQueue) -> None:
         """Give workers what is waiting; near the end one unit each, so that none waits behind another."""

@@ -23,6 +23,7 @@ from gristmill.run.process import ONE_THREAD
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import failure_of, load_configured, make_job_of, run_task
+from gristmill.store import RemoteFolder
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
@@ -106,6 +107,13 @@ class RemoteWorker:
         """How far the unit is that is being worked at."""
         blocks, self._blocks = self._blocks, {}
         return msgspec.json.encode(News(blocks=blocks, resident_bytes=resident_bytes()))
+
+    def leave(self) -> bytes:
+        """Remove what is kept on this machine: nothing more will be asked."""
+        store = getattr(self._prepared[1], "store", None) if self._prepared else None
+        if isinstance(store, RemoteFolder):
+            store.close()
+        return b""
 
     def _job_of(self, prepare: bytes) -> tuple[Job | CountJob, int | None]:
         wanted = msgspec.json.decode(prepare, type=Prepare)
