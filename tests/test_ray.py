@@ -1,13 +1,16 @@
 """Runs on a real Ray cluster of three nodes: the bytes of a local run, whatever is killed on the way."""
 
+import hashlib
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import fsspec
 import pytest
 from ray.cluster_utils import Cluster
 
@@ -16,7 +19,9 @@ from gristmill.job import as_training
 from gristmill.run.tokenize import tokenize
 from gristmill.run.train import train
 from made_runs import make_config, make_corpus, output_bytes, run
-from test_resume import children_of, wait_for_units, wait_until
+from made_store import BUCKET, faulty_s3, settings_of
+from test_resume import children_of, wait_until
+from test_store import SHARE, assert_same
 
 OPTIONS = {
     "write__format": ["parquet", "npy"],
@@ -30,7 +35,17 @@ NODE = {"num_cpus": 1, "object_store_memory": 80 << 20, "memory": 4 << 30}
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def server():
+    """An S3 server that every node finds by its environment."""
+    with faulty_s3() as proxy, pytest.MonkeyPatch.context() as patch:
+        for name, value in settings_of(proxy).items():
+            patch.setenv(name, value)
+        yield proxy
+        fsspec.filesystem("s3").clear_instance_cache()
+
+
+@pytest.fixture(scope="module")
+def cluster(server):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     made = Cluster(initialize_head=True, head_node_args=NODE | {"ray_client_server_port": port})
@@ -44,7 +59,7 @@ def cluster():
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     folder = tmp_path_factory.mktemp("corpus")
-    make_corpus(folder, num_files=5, num_docs=1000)
+    make_corpus(folder, num_files=5, num_docs=2000)
     return folder
 
 
@@ -70,6 +85,13 @@ def is_worker(pid):
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::_Actor")
     except OSError:
         return False
+
+
+def wait_for_units(output, process, count):
+    """Wait until some units are committed, in a run that goes on."""
+    found = lambda: len(list(Path(output).glob("units/*.json")))  # noqa: E731
+    wait_until(lambda: process.poll() is not None or found() >= count, seconds=120)
+    assert process.poll() is None, process.stderr.read().decode()
 
 
 def start(cluster, tokenizer, corpus, output):
@@ -107,7 +129,7 @@ def test_a_killed_worker_and_a_removed_node_change_no_byte(cluster, tokenizer, c
     removed = cluster.list_all_nodes()[-1]
     cluster.remove_node(removed, allow_graceful=False)
     cluster.add_node(**NODE)
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors.decode()
     assert output_bytes(output) == whole
     assert out.startswith(b"documents ")
@@ -128,7 +150,7 @@ def test_a_killed_driver_is_resumed_on_this_machine_with_the_same_bytes(
     result = tokenize(make_config(tokenizer, corpus, output, **options))
     assert result.last.units_before >= 4
     assert output_bytes(output) == whole
-    wait_until(lambda: not workers_of(cluster))
+    wait_until(lambda: not workers_of(cluster), seconds=120)
     assert output_bytes(output) == whole
 
 
@@ -139,11 +161,11 @@ def test_a_local_run_is_resumed_on_the_cluster_and_an_interrupted_one_leaves_not
     process = start(cluster, tokenizer, corpus, output)
     wait_for_units(output, process, 4)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors.decode()
     assert re.search(rb"^gristmill: interrupted; \d+ of \d+ units are done", errors)
     assert not [path for path in output.rglob(".*") if path.name != ".lock"]
-    wait_until(lambda: not workers_of(cluster))
+    wait_until(lambda: not workers_of(cluster), seconds=120)
     (output / "units" / "00000.json").unlink()
     options = OPTIONS | {"run__backend": "ray", "run__ray_address": cluster.address, "run__workers": 2}
     assert tokenize(make_config(tokenizer, corpus, output, **options)).last.units_before >= 3
@@ -166,6 +188,24 @@ def test_counting_on_the_cluster_gives_the_same_tokenizer(cluster, corpus, tmp_p
     folders = [tmp_path / f"{name}.json.run" for name in ("ray", "inline")]
     ours, theirs = ({k: v for k, v in output_bytes(f).items() if k != "report.json"} for f in folders)
     assert ours == theirs
+
+
+def test_from_store_to_store_the_cluster_writes_the_bytes_of_a_local_run(
+    cluster, server, tokenizer, tmp_path
+):
+    make_corpus(tmp_path / "texts", num_docs=60)
+    fsspec.filesystem("s3").put(str(tmp_path / "texts"), f"{BUCKET}/texts", recursive=True)
+    options = {"write__format": ["megatron"], "run__workers": 2}
+    local = run(tokenizer, tmp_path / "texts", tmp_path / "local", **options)
+    options |= {"run__backend": "ray", "run__ray_address": cluster.address}
+    server.share = SHARE
+    result = run(tokenizer, f"s3://{BUCKET}/texts", f"s3://{BUCKET}/out", **options)
+    server.share = 0.0
+    assert result.failed == {}
+    assert server.faults
+    assert_same(f"s3://{BUCKET}/out", local)
+    stages = f"gristmill-{hashlib.sha256(f's3://{BUCKET}/out'.encode()).hexdigest()[:12]}-*"
+    assert not list(Path(tempfile.gettempdir()).glob(stages))
 
 
 def test_a_driver_outside_the_cluster_gets_the_same_bytes(cluster, tokenizer, corpus, whole, tmp_path):

@@ -35,7 +35,7 @@ from gristmill.store.lease import EXPIRES_S, LEASE
 from gristmill.store.objects import Objects
 from gristmill.verify import verify
 from made_runs import make_config, make_corpus, output_bytes, run, write_jsonl
-from made_store import BUCKET, faulty_s3
+from made_store import BUCKET, faulty_s3, settings_of
 
 SHARE = 0.2
 JOBS = {
@@ -64,10 +64,8 @@ def corpus(tmp_path_factory):
 def server(tmp_path_factory, corpus):
     """The S3 server, which holds the corpus; every process finds it by the environment."""
     with faulty_s3() as proxy, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for name, value in settings_of(proxy).items():
+            patch.setenv(name, value)
         store = fsspec.filesystem("s3")
         store.put(str(corpus), f"{BUCKET}/texts", recursive=True)
         yield proxy

@@ -130,7 +130,7 @@ def _block_bytes(run: RunConfig, spare: int) -> tuple[int, BlockLimit]:
 def _max_document_bytes(config: RunJob, backend: Backend, memory: int, num_workers: int) -> int:
     if config.read.max_document_bytes is not None:
         return byte_size(config.read.max_document_bytes, name="read.max_document_bytes")
-    if backend == "ray":  # alone on a machine a worker may have all of the memory; on a cluster it has its part
+    if backend == "ray":  # on one machine a worker may have all of the memory, on a cluster its part
         memory = (memory - RUN_BYTES) // num_workers
     elif config.run.memory is not None:  # the same limit in every container
         memory = byte_size(config.run.memory, name="run.memory")

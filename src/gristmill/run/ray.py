@@ -135,7 +135,7 @@ def connect(run: RunConfig) -> None:
     if address != "local":
         try:
             _check_reachable(address or "")
-            ray.init(address=address or "auto", **quiet)
+            _join(address or "auto", quiet)
             return
         except Exception as error:
             if address or run.ray_address:
@@ -151,6 +151,16 @@ def connect(run: RunConfig) -> None:
         include_dashboard=False,
         **quiet,
     )
+
+
+def _join(address: str, quiet: dict[str, Any]) -> None:
+    try:
+        ray.init(address=address, **quiet)
+    except Exception:
+        if not address.startswith("ray://"):
+            raise
+        # What the cluster starts for each such driver crashes at times while it is forked (one time in ten).
+        ray.init(address=address, **quiet)
 
 
 def _check_reachable(address: str) -> None:
