@@ -1,11 +1,13 @@
 """One driver and very many units: planning, driving and ending a run of up to a million, and what they cost.
 
-    python benchmarks/scale.py [--units 10000 100000 1000000] [--workers 4096] [--work FOLDER] [--output FILE]
+    python benchmarks/scale.py [--units 10000 100000 1000000] [--workers 4096] [--real-time] [--work FOLDER]
+        [--output FILE]
 
 Inputs are real files, sparse, a GB each; units have 100 MB. The plan, the run folder, the loop that drives a
-cluster, the ledger and the manifest are the real ones. Only the cluster is made up: its workers take a drawn
-time that passes at once, fail now and then, are lost now and then, and write the record of a unit as a worker
-would, without shards. What they cost is measured and left out. Every size runs in a process of its own.
+cluster, the ledger and the manifest are the real ones. Only the cluster is made up: its workers sleep a drawn
+time, fail now and then, are lost now and then, and write the record of a unit as a worker would, without
+shards. Their sleep passes at once, and what they cost is measured and left out, which shows what the driver
+could do at most; with --real-time they sleep, and all of it counts. Every size runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -83,13 +85,14 @@ class Result(msgspec.Struct, kw_only=True):
 
     units: int
     workers: int
+    is_real_time: bool
     retries: int = 0
     list_s: float = 0.0
     """Finding the inputs."""
     plan_s: float = 0.0
     """Cutting units, writing the plan."""
     drive_s: float = 0.0
-    """All units, without what the made-up workers took."""
+    """All units; without what the made-up workers took, unless time is real."""
     finish_s: float = 0.0
     """Reading all records, writing the manifest."""
     resume_s: float = 0.0
@@ -107,14 +110,15 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class MadeCluster:
-    """Workers that take a drawn time, which passes at once."""
+    """Workers that take a drawn time, which passes at once unless time is real."""
 
-    def __init__(self, num_workers: int, unit_name: Any, seed: int = 1) -> None:
+    def __init__(self, num_workers: int, unit_name: Any, *, is_real_time: bool, seed: int = 1) -> None:
         self._random = random.Random(seed)
         self._num_workers = num_workers
         self._unit_name = unit_name
         self._next_worker = 0
-        self._now = 0.0
+        self._is_real_time = is_real_time
+        self._passed = 0.0
         self._events: list[tuple[float, int, int, str, bytes]] = []
         self._number = 0
         self.own_s = self.own_cpu_s = 0.0
@@ -133,21 +137,29 @@ class MadeCluster:
         """The reply comes after a drawn time."""
         delay = self._random.expovariate(1 / MEAN_UNIT_S) if method == "run" else 0.01
         self._number += 1
-        event = (self._now + delay, self._number, worker, method, b"\0".join(arguments))
+        event = (self._now() + delay, self._number, worker, method, b"\0".join(arguments))
         heapq.heappush(self._events, event)
 
     def heard(self, timeout_s: float) -> list[Reply]:
         """The replies of the next moment."""
         start, used = time.perf_counter(), time.thread_time()
         heard: list[Reply] = []
-        while self._events and len(heard) < AT_ONCE:
-            if heard and self._events[0][0] > self._now + timeout_s:
-                break
-            self._now, _, worker, method, arguments = heapq.heappop(self._events)
+        due = self._sleep(timeout_s) if self._is_real_time else self._events[0][0] + timeout_s
+        while self._events and self._events[0][0] <= due and len(heard) < AT_ONCE:
+            self._passed, _, worker, method, arguments = heapq.heappop(self._events)
             heard.append(self._reply(worker, method, arguments))
         self.own_s += time.perf_counter() - start
         self.own_cpu_s += time.thread_time() - used
         return heard
+
+    def _now(self) -> float:
+        return time.monotonic() if self._is_real_time else self._passed
+
+    def _sleep(self, timeout_s: float) -> float:
+        """Until the first reply is due, or for so long; the time it is then."""
+        first = self._events[0][0] - time.monotonic() if self._events else timeout_s
+        time.sleep(max(0.0, min(first, timeout_s)))
+        return time.monotonic()
 
     def is_lost(self, node: str) -> bool:
         """Half of those that do not answer are lost with their node."""
@@ -280,16 +292,16 @@ def run_timed(plan: Plan, store: LocalFolder, backend: ClusterBackend, result: R
         tokenize.finish = finish
 
 
-def measure(num_units: int, num_workers: int, work: Path) -> Result:
+def measure(num_units: int, num_workers: int, work: Path, *, is_real_time: bool) -> Result:
     """One run of a size, from its inputs to its manifest."""
     shutil.rmtree(work, ignore_errors=True)
     make_inputs(work / "inputs", num_units * UNIT_BYTES // FILE_BYTES)
-    result = Result(units=num_units, workers=num_workers)
+    result = Result(units=num_units, workers=num_workers, is_real_time=is_real_time)
     config = make_config(work, num_workers)
     plan = make_plan(config, result)
     assert len(plan.units) == num_units
     folder = Path(config.write.output)
-    cluster = MadeCluster(num_workers, plan.unit_name)
+    cluster = MadeCluster(num_workers, plan.unit_name, is_real_time=is_real_time)
     backend = ClusterBackend(config, cluster)
     backend.facts()
     start, used = time.perf_counter(), time.process_time()
@@ -298,7 +310,7 @@ def measure(num_units: int, num_workers: int, work: Path) -> Result:
     assert outcome.manifest is not None
     assert len(outcome.manifest.shards) == num_units
     assert outcome.last is not None
-    result.drive_s = wall - cluster.own_s - result.finish_s
+    result.drive_s = wall - result.finish_s - (0.0 if is_real_time else cluster.own_s)
     result.retries = cluster.num_retries
     result.driver_cpu_us_per_unit = (cpu - cluster.own_cpu_s) / num_units * 1e6
     result.units_per_s = num_units / result.drive_s
@@ -320,18 +332,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--units", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--workers", type=int, default=4096)
+    parser.add_argument("--real-time", action="store_true", help="workers sleep the time they draw")
     parser.add_argument("--work", type=Path, default=Path("build/scale"))
     parser.add_argument("--output", type=Path, help="write the results as JSON")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        result = measure(arguments.units[0], arguments.workers, arguments.work)
+        size = arguments.units[0]
+        result = measure(size, arguments.workers, arguments.work, is_real_time=arguments.real_time)
         sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
         return
     results = []
     for num_units in arguments.units:
         command = [sys.executable, __file__, "--one", "--units", str(num_units)]
         command += ["--workers", str(arguments.workers), "--work", str(arguments.work)]
+        command += ["--real-time"] * arguments.real_time
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         results.append(msgspec.json.decode(done.stdout, type=Result))
         print(" ".join(f"{key}={value:.6g}" for key, value in msgspec.structs.asdict(results[-1]).items()))
