@@ -1,7 +1,7 @@
 """One driver and very many units: planning, driving and ending a run of up to a million, and what they cost.
 
-    python benchmarks/scale.py [--units 10000 100000 1000000] [--workers 4096] [--real-time] [--work FOLDER]
-        [--output FILE]
+    python benchmarks/scale.py [--units 10000 100000 1000000] [--workers 4096] [--unit-s 5] [--real-time]
+        [--work FOLDER] [--output FILE]
 
 Inputs are real files, sparse, a GB each; units have 100 MB. The plan, the run folder, the loop that drives a
 cluster, the ledger and the manifest are the real ones. Only the cluster is made up: its workers sleep a drawn
@@ -48,7 +48,6 @@ from gristmill.store import LocalFolder
 
 FILE_BYTES = 10**9
 UNIT_BYTES = 10**8
-MEAN_UNIT_S = 5.0
 FAILURES = 0.002
 LOSSES = 0.002
 VERSION = version("gristmill")
@@ -85,6 +84,8 @@ class Result(msgspec.Struct, kw_only=True):
 
     units: int
     workers: int
+    unit_s: float
+    """Mean of the times that units take."""
     is_real_time: bool
     retries: int = 0
     list_s: float = 0.0
@@ -112,8 +113,9 @@ class Result(msgspec.Struct, kw_only=True):
 class MadeCluster:
     """Workers that take a drawn time, which passes at once unless time is real."""
 
-    def __init__(self, num_workers: int, unit_name: Any, *, is_real_time: bool, seed: int = 1) -> None:
-        self._random = random.Random(seed)
+    def __init__(self, num_workers: int, unit_name: Any, *, unit_s: float, is_real_time: bool) -> None:
+        self._random = random.Random(1)
+        self._unit_s = unit_s
         self._num_workers = num_workers
         self._unit_name = unit_name
         self._next_worker = 0
@@ -135,7 +137,7 @@ class MadeCluster:
 
     def call(self, worker: int, method: str, *arguments: bytes) -> None:
         """The reply comes after a drawn time."""
-        delay = self._random.expovariate(1 / MEAN_UNIT_S) if method == "run" else 0.01
+        delay = self._random.expovariate(1 / self._unit_s) if method == "run" else 0.01
         self._number += 1
         event = (self._now() + delay, self._number, worker, method, b"\0".join(arguments))
         heapq.heappush(self._events, event)
@@ -292,16 +294,21 @@ def run_timed(plan: Plan, store: LocalFolder, backend: ClusterBackend, result: R
         tokenize.finish = finish
 
 
-def measure(num_units: int, num_workers: int, work: Path, *, is_real_time: bool) -> Result:
+def measure(num_units: int, arguments: argparse.Namespace) -> Result:
     """One run of a size, from its inputs to its manifest."""
+    work, is_real_time = arguments.work, arguments.real_time
     shutil.rmtree(work, ignore_errors=True)
     make_inputs(work / "inputs", num_units * UNIT_BYTES // FILE_BYTES)
-    result = Result(units=num_units, workers=num_workers, is_real_time=is_real_time)
-    config = make_config(work, num_workers)
+    result = Result(
+        units=num_units, workers=arguments.workers, unit_s=arguments.unit_s, is_real_time=is_real_time
+    )
+    config = make_config(work, arguments.workers)
     plan = make_plan(config, result)
     assert len(plan.units) == num_units
     folder = Path(config.write.output)
-    cluster = MadeCluster(num_workers, plan.unit_name, is_real_time=is_real_time)
+    cluster = MadeCluster(
+        arguments.workers, plan.unit_name, unit_s=arguments.unit_s, is_real_time=is_real_time
+    )
     backend = ClusterBackend(config, cluster)
     backend.facts()
     start, used = time.perf_counter(), time.process_time()
@@ -332,20 +339,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--units", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--workers", type=int, default=4096)
+    parser.add_argument("--unit-s", type=float, default=5.0, help="mean of the times drawn")
     parser.add_argument("--real-time", action="store_true", help="workers sleep the time they draw")
     parser.add_argument("--work", type=Path, default=Path("build/scale"))
     parser.add_argument("--output", type=Path, help="write the results as JSON")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        size = arguments.units[0]
-        result = measure(size, arguments.workers, arguments.work, is_real_time=arguments.real_time)
+        result = measure(arguments.units[0], arguments)
         sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
         return
     results = []
     for num_units in arguments.units:
         command = [sys.executable, __file__, "--one", "--units", str(num_units)]
         command += ["--workers", str(arguments.workers), "--work", str(arguments.work)]
+        command += ["--unit-s", str(arguments.unit_s)]
         command += ["--real-time"] * arguments.real_time
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         results.append(msgspec.json.decode(done.stdout, type=Result))
