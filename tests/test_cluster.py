@@ -10,6 +10,7 @@ import pytest
 
 from gristmill.errors import BadDocumentError, ConfigError, RunError
 from gristmill.run import backends, manifest
+from gristmill.run.attempts import MAX_LOSSES
 from gristmill.run.cluster import MAX_IN_FLIGHT, ClusterBackend, Reply, Room
 from gristmill.run.folder import read_manifest, read_plan, read_records
 from gristmill.run.messages import Task
@@ -147,6 +148,14 @@ def test_a_node_that_is_lost_is_not_the_fault_of_its_units(on_threads, whole, tm
     result = on_threads(Threads(fate=fate, node_of=lambda worker: "lost", lost_nodes={"lost"}))
     assert result.failed == {}
     assert output_bytes(tmp_path / "out") == whole
+
+
+def test_a_unit_that_is_lost_with_every_node_is_given_up_in_the_end(on_threads):
+    fate = lambda task: "out of reach" if task.unit == 1 else None  # noqa: E731
+    cluster = Threads(fate=fate, node_of=lambda worker: "lost", lost_nodes={"lost"})
+    result = on_threads(cluster)
+    assert result.failed == {1: "out of reach"}
+    assert Counter(task.unit for task in cluster.tasks)[1] == MAX_LOSSES
 
 
 def test_a_unit_that_needs_too_much_memory_is_tried_again_in_smaller_blocks(

@@ -50,6 +50,8 @@ class Reply(NamedTuple):
     method: str
     answer: bytes | None
     why_lost: str
+    is_out_of_reach: bool = False
+    """The connection broke, and whether the worker or its node is gone is not known."""
 
 
 class Cluster(Protocol):
@@ -235,7 +237,8 @@ class ClusterBackend:
         if reply.method == "load":
             self._meet(reply)
         elif reply.answer is None:
-            yield from self._replace(worker, None, reply.why_lost, queue, progress)
+            is_node = reply.is_out_of_reach or self._cluster.is_lost(worker.node or "")
+            yield from self._replace(worker, None, reply.why_lost, queue, progress, is_node_lost=is_node)
         elif reply.method == "tell":
             self._take_news(worker, msgspec.json.decode(reply.answer, type=News), progress)
         else:
@@ -259,11 +262,17 @@ class ClusterBackend:
             yield from self._replace(worker, message, message.message, queue, progress)
 
     def _replace(
-        self, worker: _Worker, failure: Failed | None, why: str, queue: TaskQueue, progress: Progress
+        self,
+        worker: _Worker,
+        failure: Failed | None,
+        why: str,
+        queue: TaskQueue,
+        progress: Progress,
+        *,
+        is_node_lost: bool = False,
     ) -> Iterator[Outcome]:
         """Start another in place of a worker that has failed or is lost, and do again what it was doing."""
         is_memory = failure is not None and failure.kind == "MemoryError"
-        is_node_lost = failure is None and self._cluster.is_lost(worker.node or "")
         if is_memory:
             why = f"it needs more than a worker's part of run.memory, {self._worker_bytes() // 10**6} MB"
         lost = list(worker.tasks.values())
@@ -272,12 +281,16 @@ class ClusterBackend:
         self._is_one_astray |= failure is None
         for task in lost:
             progress.lost(task.unit)
-            if is_node_lost or (failure is not None and task.unit != failure.unit):
+            if failure is not None and task.unit != failure.unit:
                 queue.put_back(task)
                 continue
             progress.note("retry", unit=task.unit, why=why, worker=worker.name)
-            # Alone, so that it is known next time whose fault it was.
-            if not queue.retry(task, is_alone=True, block_bytes=self._smaller(task) if is_memory else None):
+            if is_node_lost:
+                is_tried = queue.put_back_lost(task)
+            else:  # alone, so that it is known next time whose fault it was
+                smaller = self._smaller(task) if is_memory else None
+                is_tried = queue.retry(task, is_alone=True, block_bytes=smaller)
+            if not is_tried:
                 yield Outcome(task, None, why)
 
     def _smaller(self, task: Task) -> int:

@@ -40,7 +40,6 @@ OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
 PLAN_HEAD_BYTES = 100
 
 
-
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
@@ -270,7 +269,7 @@ def remove_unnamed(store: RunFolder, named: Container[str], formats: tuple[Outpu
     for name in (*formats, FOLDER):
         for entry in os.scandir(store.path / name):
             if f"{name}/{entry.name}" not in named and entry.is_file(follow_symlinks=False):
-                os.unlink(entry.path)
+                Path(entry.path).unlink(missing_ok=True)  # its attempt may be cleaning up too
 
 
 def grant_lease(folder: Path) -> Path:

@@ -173,7 +173,8 @@ def _check_reachable(address: str) -> None:
 def _reply(worker: Any, method: str, done: Future[bytes]) -> Reply:
     error = done.exception()
     if error is not None:
-        return Reply(worker, method, None, _words(error))
+        is_out_of_reach = isinstance(error, ray.exceptions.ActorUnavailableError)
+        return Reply(worker, method, None, _words(error), is_out_of_reach=is_out_of_reach)
     return Reply(worker, method, done.result(), "")
 
 
