@@ -304,7 +304,9 @@ class ClusterBackend:
         if reply.answer is None:
             self._num_failed_starts += 1
             if self._num_failed_starts >= MAX_ATTEMPTS:
-                raise RunError(f"workers do not start: {reply.why_lost}")
+                raise RunError(
+                    f"workers do not start: {reply.why_lost}; has every node this version of gristmill?"
+                )
             self._end(reply.worker)
             self._start()
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import re
 import signal
 import socket
 import threading
@@ -30,6 +31,8 @@ except ImportError as error:
 OBJECT_STORE_BYTES = 80 << 20
 """Of a cluster of our own: the least that Ray accepts. Answers are too small to go there."""
 MAX_WORDS = 500
+COLOURS = re.compile(r"(\x1b|\\x1b)\[\d*m")
+"""Put into words by Ray, at times spelled out."""
 CONNECT_S = 10.0
 PATIENCE_S = 300.0
 """Until a cluster that could not hold a worker when it was asked for one must have grown."""
@@ -180,8 +183,8 @@ def _reply(worker: Any, method: str, done: Future[bytes]) -> Reply:
 
 def _words(error: BaseException) -> str:
     """What went wrong, without the traces that Ray puts round it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " | ".join(lines)[:MAX_WORDS] or type(error).__name__
+    lines = [line.strip() for line in COLOURS.sub("", str(error)).splitlines()]
+    return " | ".join(line for line in lines if line.strip("^~"))[:MAX_WORDS] or type(error).__name__
 
 
 @contextmanager
