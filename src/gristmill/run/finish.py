@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import version
 from itertools import islice
 
 import msgspec
@@ -20,6 +19,7 @@ from gristmill.run.quarantine import QuarantineDraft
 from gristmill.run.work import check_bad_fraction
 from gristmill.sidecars import FOLDER, find_sidecar
 from gristmill.store import RunFolder
+from gristmill.versions import version_of
 
 MANIFEST_VERSION = 1
 
@@ -109,7 +109,7 @@ def _manifest(plan: Plan, ledger: Ledger) -> Manifest:
     layout = plan.layout
     return Manifest(
         version=MANIFEST_VERSION,
-        gristmill=version("gristmill"),
+        gristmill=version_of("gristmill") or "",
         tokenizer=layout.tokenizer,
         fingerprint=layout.fingerprint,
         vocab_size=layout.vocab_size,

@@ -9,7 +9,6 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import failure_of, load_configured, make_job_of, run_task
 from gristmill.store import RemoteFolder
+from gristmill.versions import version_of
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
@@ -84,7 +84,7 @@ class RemoteWorker:
             resident_bytes=held,
             node=node,
             host=os.uname().nodename,
-            gristmill=version("gristmill"),
+            gristmill=version_of("gristmill") or "",
         )
         return msgspec.json.encode(hello)
 
@@ -147,7 +147,7 @@ def check_shared(prepare: Prepare) -> None:
 
 def check_hello(hello: Hello, first: TokenizerFacts | None) -> None:
     """Refuse a worker that would not write the same bytes as the others."""
-    own = version("gristmill")
+    own = version_of("gristmill") or ""
     if hello.gristmill != own:
         raise RunError(
             f"a worker has gristmill {hello.gristmill}, this process {own}; install one version on all nodes"
