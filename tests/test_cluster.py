@@ -33,7 +33,7 @@ class Threads:
         self.lock = threading.Lock()
 
     def room(self):
-        return Room(self.num_workers, 1 << 30)
+        return Room(self.num_workers, 64 << 30)  # a worker is this process, whatever other tests left in it
 
     def start(self, *, memory_bytes):
         number = len(self.workers) + 1
@@ -227,7 +227,11 @@ def test_a_node_that_sees_another_folder_is_refused(on_threads, monkeypatch, tmp
 )
 def test_a_worker_that_would_write_other_bytes_is_refused(on_threads, changed, error, words):
     class Second(Threads):
+        has_come = threading.Event()
+
         def answer(self, worker, method, arguments):
+            if method == "run":  # so that there is work left when it comes
+                self.has_come.wait()
             if method == "load" and worker > 1:
                 hello = msgspec.json.decode(self.workers[worker].load(*arguments), type=Hello)
                 new = dict(changed)
@@ -235,6 +239,7 @@ def test_a_worker_that_would_write_other_bytes_is_refused(on_threads, changed, e
                     new["facts"] = msgspec.structs.replace(hello.facts, fingerprint="other")
                 hello = msgspec.structs.replace(hello, **new)
                 self.inbox.put(Reply(worker, method, msgspec.json.encode(hello), ""))
+                self.has_come.set()
                 return
             super().answer(worker, method, arguments)
 

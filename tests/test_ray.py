@@ -163,7 +163,7 @@ def test_a_local_run_is_resumed_on_the_cluster_and_an_interrupted_one_leaves_not
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors.decode()
-    assert re.search(rb"^gristmill: interrupted; \d+ of \d+ units are done", errors)
+    assert re.search(rb"^gristmill: interrupted; \d+ of \d+ units are done", errors, re.MULTILINE)
     assert not [path for path in output.rglob(".*") if path.name != ".lock"]
     wait_until(lambda: not workers_of(cluster), seconds=120)
     (output / "units" / "00000.json").unlink()
