@@ -254,8 +254,9 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     with held(store):
         files = [made_file(store, f"megatron/shard-0{store.new_attempt()}.bin", b"ids") for _ in range(2)]
         assert files[0].path != files[1].path
-        assert store.commit("units/00000.json", b"first", files[:1], is_again=False) == b"first"
-        assert store.commit("units/00000.json", b"second", files[1:], is_again=False) == b"first"
+        made = {"give_names": lambda: None, "is_again": False}
+        assert store.commit("units/00000.json", b"first", files[:1], **made) == b"first"
+        assert store.commit("units/00000.json", b"second", files[1:], **made) == b"first"
         assert set(store.sizes()) == {"units/00000.json", files[0].path}
         assert not list(store.path.rglob("*.bin"))
 
@@ -266,7 +267,9 @@ def test_an_attempt_of_a_run_that_went_on_without_it_commits_nothing(memory):
         file = made_file(store, "megatron/shard-0-12345678.bin", b"ids")
         memory.pipe_file(f"/out/{LEASE}", holder())
         with pytest.raises(RunError, match="the run went on without this attempt"):
-            store.commit("units/00000.json", b"record", [file], is_again=False)
+            store.commit(
+                "units/00000.json", b"record", [file], give_names=lambda: None, is_again=False
+            )
         assert store.sizes() == {}
     assert memory.exists(f"/out/{LEASE}")  # another's
 
