@@ -40,7 +40,6 @@ from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
 from gristmill.run.work import Backend, Work
 from gristmill.store import RemoteFolder, RunFolder, open_folder
 
-
 EVENTS_EVERY_S = 5.0
 EVENT_BYTES_A_S = 100_000
 """Of the events of a run in a store, put there anew each time."""
