@@ -4,9 +4,11 @@
         [--dispatch 20000] [--output FILE]
 
 Both sides have two workers on the same two cores and are `gristmill tokenize` as a user types it, a fresh
-process each, alternated; the cluster is started before, as a user's is. Outputs are compared first. While the
-side on Ray runs, the object store of the cluster is looked at every few milliseconds. Then the loop that
-drives a cluster is timed with actors that do nothing: how many units a second it can give out over real Ray.
+process each, alternated; the cluster is started before, as a user's is. Outputs are compared first. Beside
+whole processes, the time in which units are done is taken from their events, and a program is timed that only
+joins the cluster, starts two actors and ends: what Ray itself takes. While the sides run, the object store of
+the cluster is looked at every few milliseconds. Then the loop that drives a cluster is timed with actors that
+do nothing: how many units a second it can give out over real Ray.
 """
 
 from __future__ import annotations
@@ -45,6 +47,15 @@ from gristmill.store import LocalFolder
 WORKERS = 2
 IDLE_ACTORS = 8
 LOOK_EVERY_S = 0.02
+EMPTY = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+class Empty:
+    def answer(self):
+        return 1
+actors = [ray.remote(Empty).remote() for _ in range(int(sys.argv[2]))]
+ray.get([actor.answer.remote() for actor in actors])
+"""
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -58,6 +69,12 @@ class Report(msgspec.Struct, kw_only=True):
     ray_s: list[float] = []
     overhead: float = 0.0
     """Of the medians, as a share."""
+    local_units_s: list[float] = []
+    ray_units_s: list[float] = []
+    """Of it, from the first unit to the manifest."""
+    overhead_of_units: float = 0.0
+    empty_s: list[float] = []
+    """A program that starts as many actors and does nothing."""
     object_store_bytes: int = 0
     """The most that Ray's object store held."""
     num_looks: int = 0
@@ -109,22 +126,37 @@ def digest(folder: Path) -> str:
 
 def compare_sides(arguments: argparse.Namespace, address: str, report: Report) -> None:
     """Both sides in turn, after their outputs were compared."""
-    sides = {"local_s": ("--backend", "local"), "ray_s": ("--backend", "ray", "--ray-address", address)}
+    sides = {"local": ("--backend", "local"), "ray": ("--backend", "ray", "--ray-address", address)}
     folders = {side: arguments.work / side for side in sides}
     for number in range(arguments.rounds + 1):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", EMPTY, address, str(WORKERS)], check=True)
+        report.empty_s += [round(time.perf_counter() - start, 3)] if number else []
         for side, options in sides.items():
             with StoreWatch(address) as watch:
                 seconds = run_side(arguments, folders[side], *options)
             report.object_store_bytes = max(report.object_store_bytes, watch.most)
             report.num_looks += watch.num_looks
             if number:  # the first round warms caches up
-                getattr(report, side).append(round(seconds, 3))
+                getattr(report, f"{side}_s").append(round(seconds, 3))
+                getattr(report, f"{side}_units_s").append(units_seconds(folders[side]))
         if not number:
             assert len({digest(folder) for folder in folders.values()}) == 1, "the outputs differ"
-    local, on_ray = statistics.median(report.local_s), statistics.median(report.ray_s)
-    report.overhead = round(on_ray / local - 1, 4)
+    report.overhead = share_over(report.ray_s, report.local_s)
+    report.overhead_of_units = share_over(report.ray_units_s, report.local_units_s)
     for folder in folders.values():
         shutil.rmtree(folder)
+
+
+def units_seconds(folder: Path) -> float:
+    """From the first unit of a run to its manifest, as its events say."""
+    last = (folder / "events.jsonl").read_bytes().splitlines()[-1]
+    return float(msgspec.json.decode(last)["elapsed_s"])
+
+
+def share_over(ours: list[float], theirs: list[float]) -> float:
+    """How much more the median is, as a share."""
+    return round(statistics.median(ours) / statistics.median(theirs) - 1, 4)
 
 
 class IdleWorker:
