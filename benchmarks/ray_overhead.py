@@ -186,6 +186,7 @@ class IdleActors(RayCluster):
 
 def time_dispatch(num_units: int, work: Path) -> float:
     """Units a second that the driver gives out and takes back."""
+    shutil.rmtree(work, ignore_errors=True)
     (work / "units").mkdir(parents=True)
     (work / "plan.json").touch()
     job = as_training(
