@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, overload
 
+import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Row = dict[str, NDArray[Any]]
@@ -12,11 +13,23 @@ Row = dict[str, NDArray[Any]]
 Taken = dict[str, NDArray[Any] | list[NDArray[Any]]]
 """Columns of several items: an array with a row for each, or a list where they differ in length."""
 
+Kinds = dict[str, np.dtype[Any]]
+"""Of columns that are given narrower than was asked for, or in memory that another has too: what each is to
+become, in memory of its own."""
+
 
 class Empty(Protocol):
     """Makes an array, as `numpy.empty` does."""
 
     def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]: ...
+
+
+class Room(Protocol):
+    """Where a batch is laid."""
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """An array there."""
+        ...
 
 
 class BatchRow(Row):
@@ -26,11 +39,15 @@ class BatchRow(Row):
 class BatchRows(Sequence[BatchRow]):
     """The rows of a batch, each made when it is asked for."""
 
-    def __init__(self, taken: Taken, join: Callable[[Taken], Row], room: object = None) -> None:
+    def __init__(
+        self, taken: Taken, join: Callable[[Taken], Row], room: Room | None = None, kinds: Kinds | None = None
+    ) -> None:
         self._taken = taken
         self._join = join
         self.room = room
         """What it is laid into, where that is not this process's own memory."""
+        self.kinds = kinds or {}
+        """Of columns that `joined` gives; what rows hold is so already."""
 
     def __len__(self) -> int:
         return len(self._taken["input_ids"])
@@ -42,8 +59,20 @@ class BatchRows(Sequence[BatchRow]):
     def __getitem__(self, index: int | slice) -> BatchRow | list[BatchRow]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
+        self._widen()
         return BatchRow({name: column[index] for name, column in self._taken.items()})
 
     def joined(self) -> Row:
         """All of them as one array a column."""
         return self._join(self._taken)
+
+    def _widen(self) -> None:
+        """Whoever looks at a row, and may write to it, has what was asked for."""
+        empty = np.empty if self.room is None else self.room.empty
+        for name, kind in self.kinds.items():
+            column = self._taken[name]
+            assert isinstance(column, np.ndarray)
+            wide = empty(column.shape, kind)
+            wide[...] = column
+            self._taken[name] = wide
+        self.kinds = {}
