@@ -8,6 +8,8 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from gristmill.dataset.late_dict import LateDict
+
 Row = dict[str, NDArray[Any]]
 """Columns of an item, or of several."""
 Taken = dict[str, NDArray[Any] | list[NDArray[Any]]]
@@ -24,6 +26,16 @@ class Empty(Protocol):
     def __call__(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]: ...
 
 
+def narrower(taken: Taken, wanted: Kinds) -> Kinds:
+    """Of the columns wanted: those that are not so yet, or are labels in the memory of the ids."""
+    return {
+        name: kind
+        for name, kind in wanted.items()
+        if isinstance(column := taken[name], np.ndarray)
+        and (column.dtype != kind or (name == "labels" and column is taken["input_ids"]))
+    }
+
+
 class Room(Protocol):
     """Where a batch is laid."""
 
@@ -32,8 +44,20 @@ class Room(Protocol):
         ...
 
 
-class BatchRow(Row):
-    """A row of a batch; torch finds by its type how to collate it."""
+class BatchRow(LateDict):
+    """A row of a batch; torch finds by its type how to collate it, and has no need to look into it."""
+
+    def __init__(self, rows: BatchRows, index: int) -> None:
+        super().__init__()
+        self._rows = rows
+        self._index = index
+
+    def content(self) -> Row:
+        """Its columns, in the memory of the batch."""
+        return self._rows.columns_of(self._index)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
 class BatchRows(Sequence[BatchRow]):
@@ -59,15 +83,23 @@ class BatchRows(Sequence[BatchRow]):
     def __getitem__(self, index: int | slice) -> BatchRow | list[BatchRow]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        self._widen()
-        return BatchRow({name: column[index] for name, column in self._taken.items()})
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        return BatchRow(self, index)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
 
     def joined(self) -> Row:
         """All of them as one array a column."""
         return self._join(self._taken)
 
+    def columns_of(self, index: int) -> Row:
+        """A row as it was asked for; it may be written to."""
+        self._widen()
+        return {name: column[index] for name, column in self._taken.items()}
+
     def _widen(self) -> None:
-        """Whoever looks at a row, and may write to it, has what was asked for."""
         empty = np.empty if self.room is None else self.room.empty
         for name, kind in self.kinds.items():
             column = self._taken[name]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
 from gristmill.dataset import one_row
-from gristmill.dataset.batch_rows import Empty, Kinds, Row, Taken
+from gristmill.dataset.batch_rows import Empty, Kinds, Row, Taken, narrower
 from gristmill.dataset.documents import DocumentItems, WindowItems
 from gristmill.dataset.items import Items, RowItems, SourceRun, find_run
 from gristmill.dataset.token_dataset import DatasetColumn, TokenDataset, choose_columns
@@ -207,11 +207,8 @@ class RunDataset(TokenDataset):
                 return self.take(items, empty), {}
             ids[at] = own
         taken = self._derive(ids, places, ids)
-        kinds = {} if kind == self._id_type else {"input_ids": self._id_type}
-        labels = taken.get("labels")
-        if labels is ids or (isinstance(labels, np.ndarray) and labels.dtype != self._label_type):
-            kinds["labels"] = self._label_type
-        return taken, kinds
+        wanted = {"input_ids": self._id_type, "labels": self._label_type}
+        return taken, narrower(taken, {name: kind for name, kind in wanted.items() if name in taken})
 
     def _derive(self, ids: NDArray[Any], places: list[int], spare: NDArray[Any] | None = None) -> Taken:
         """All columns of items of one length, whose ids these are; `spare` is room for labels, or the ids

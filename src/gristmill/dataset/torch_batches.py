@@ -8,7 +8,6 @@ somebody looks at it there. A quarter of the bytes or less go from one core to a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from gristmill.dataset import shared_blocks
 from gristmill.dataset.batch_rows import BatchRow, BatchRows, Kinds, Row
+from gristmill.dataset.late_dict import LateDict
 from gristmill.dataset.shared_blocks import Place, Room, Sender, array_at, attach, sender_of
 
 Sent = tuple[str, int, str, tuple[int, ...], str]
@@ -47,82 +47,47 @@ def collate(rows: Any, *, collate_fn_map: Any = None) -> dict[str, Any]:
     return {name: torch.from_numpy(column) for name, column in rows.joined().items()}
 
 
-class SharedBatch(dict[str, Any]):
-    """Tensors in a block of this process. They are made when somebody looks; until then the columns are as
-    narrow as they came, and whoever the batch is sent to makes the tensors. Of a batch that was looked at,
-    the receiver gets the same tensors, not a copy."""
+class SharedBatch(LateDict):
+    """A batch in a block of this process, as narrow as it came. Until somebody here looks at it there are no
+    tensors, and whoever it is sent to makes them; then the receiver gets the same tensors, not a copy."""
 
     def __init__(self, room: Room, columns: Row, kinds: Kinds) -> None:
         super().__init__()
         self._room = room
-        self._columns: Row | None = columns
+        self._columns = {name: room.lay(column) for name, column in columns.items()}
         self._kinds = kinds
-        self._places: dict[str, Place] = {}
         self._tensors: dict[str, Any] = {}
 
-    def make_tensors(self) -> None:
-        """Be the dict that a process without workers would have."""
-        if self._columns is None:
-            return
-        columns, self._columns = self._columns, None
-        for name, column in columns.items():
-            if name in self._kinds:
-                wide = self._room.empty(column.shape, self._kinds[name])
-                wide[...] = column
-                column = wide
-            column = self._room.lay(column)
-            place = self._room.place_of(column)
-            self._tensors[name] = torch.from_numpy(column)
-            if place is not None:
-                self._places[name] = place
-        super().update(self._tensors)
+    def content(self) -> dict[str, Any]:
+        """Tensors of what was asked for, in the block too."""
+        for name, kind in self._kinds.items():
+            wide = self._room.empty(self._columns[name].shape, kind)
+            wide[...] = self._columns[name]
+            self._columns[name] = wide
+        self._kinds = {}
+        self._tensors = {name: torch.from_numpy(column) for name, column in self._columns.items()}
+        return self._tensors
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tensors that lie elsewhere, or were put in before it is sent, go as torch sends them."""
-        sent, others = self._as_they_came() if self._columns is not None else self._as_tensors()
+        """Columns that lie elsewhere, or were put in before it is sent, go as torch sends them."""
+        if not self.is_filled and None in map(self._room.place_of, self._columns.values()):
+            self.fill()
+        names = list(self) if self.is_filled else list(self._columns)
+        sent = [self._sent(name) for name in names if self._is_in_place(name)]
+        others = {name: self[name] for name in names if not self._is_in_place(name)}
         block = self._room.block
-        return receive, (tuple(sender_of(block)), block.hold(), sent, others, list(self._names()))
+        return receive, (tuple(sender_of(block)), block.hold(), sent, others, names)
 
-    def _names(self) -> list[str]:
-        return list(self._columns) if self._columns is not None else list(dict.keys(self))
+    def _is_in_place(self, name: str) -> bool:
+        """Whether a column lies in the block, and is what the batch has by this name."""
+        if self.is_filled and self[name] is not self._tensors.get(name):
+            return False
+        return self._room.place_of(self._columns[name]) is not None
 
-    def _as_they_came(self) -> tuple[list[Sent], dict[str, Any]]:
-        assert self._columns is not None
-        sent: list[Sent] = []
-        for name, column in self._columns.items():
-            place = self._room.place_of(self._room.lay(column))
-            if place is None:
-                self.make_tensors()
-                return self._as_tensors()
-            kind = self._kinds.get(name)
-            sent.append((name, *place, "" if kind is None else kind.str))
-        return sent, {}
-
-    def _as_tensors(self) -> tuple[list[Sent], dict[str, Any]]:
-        now = dict(dict.items(self))
-        kept = {name: place for name, place in self._places.items() if now.get(name) is self._tensors[name]}
-        others = {name: value for name, value in now.items() if name not in kept}
-        return [(name, *place, "") for name, place in kept.items()], others
-
-
-def _after_tensors(name: str) -> Callable[..., Any]:
-    """A method of dict that finds the tensors made."""
-    method: Callable[..., Any] = getattr(dict, name)
-
-    def call(self: SharedBatch, *arguments: Any, **named: Any) -> Any:
-        self.make_tensors()
-        return method(self, *arguments, **named)
-
-    return call
-
-
-# All that reads or writes a dict. With an `__iter__` of its own, `dict(batch)` and `**batch` come here too.
-for _name in (
-    *("__contains__", "__delitem__", "__eq__", "__getitem__", "__ior__", "__iter__", "__len__", "__ne__"),
-    *("__or__", "__repr__", "__reversed__", "__ror__", "__setitem__", "clear", "copy", "get", "items", "keys"),
-    *("pop", "popitem", "setdefault", "update", "values"),
-):
-    setattr(SharedBatch, _name, _after_tensors(_name))
+    def _sent(self, name: str) -> Sent:
+        place = self._room.place_of(self._columns[name])
+        assert place is not None
+        return (name, *place, self._kinds[name].str if name in self._kinds else "")
 
 
 def receive(
@@ -131,6 +96,7 @@ def receive(
     """The batch that another process has sent."""
     block = attach(Sender(*sender))
     made = [(shape, np.dtype(kind)) for *_, shape, kind in sent if kind]
+    # What stands on the block holds it; where nothing does, it is free at the end of this.
     is_all_made = len(made) == len(sent)
     whole = block.whole() if is_all_made else block.held(slot)
     found, rooms = dict(others), iter(_in_one_piece(made))
