@@ -5,6 +5,7 @@ gone with the processes that map it, however they end."""
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import weakref
@@ -32,13 +33,9 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Sender(NamedTuple):
-    """Names a block for another process."""
-
-    pid: int
-    file: int
-    inode: int
-    num_bytes: int
+Sender = tuple[int, int, int, int]
+"""Names a block for another process: the process it is of, its file there, inode and bytes. A bare tuple,
+which is pickled quicker than a kind of its own."""
 
 
 class Block:
@@ -91,7 +88,7 @@ class Room:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """An array in the block, or elsewhere where it is full."""
         place = Place(self._used, np.dtype(dtype).str, shape)
-        num_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         if place.at + num_bytes > self.block.num_bytes:
             return np.empty(shape, dtype)
         self._used += -(-num_bytes // HEAD_BYTES) * HEAD_BYTES
@@ -99,7 +96,7 @@ class Room:
 
     def place_of(self, array: NDArray[Any]) -> Place | None:
         """Where an array lies in the block; None where it lies elsewhere."""
-        at = array.ctypes.data - self._begin
+        at = array.__array_interface__["data"][0] - self._begin
         is_inside = (
             at >= HEAD_BYTES and at + array.nbytes <= self.block.num_bytes and array.flags.c_contiguous
         )
@@ -128,7 +125,7 @@ def find_room(num_bytes: int) -> Room | None:
 
 def sender_of(block: Block) -> Sender:
     """What another process attaches a block of this one by."""
-    return Sender(os.getpid(), block.file, block.inode, block.num_bytes)
+    return os.getpid(), block.file, block.inode, block.num_bytes
 
 
 def attach(sender: Sender) -> Block:
@@ -146,22 +143,23 @@ def array_at(whole: NDArray[np.uint8], place: Place) -> NDArray[Any]:
 
 
 def _open(sender: Sender) -> Block:
-    lost = f"worker process {sender.pid} ended before its batch was read"
+    pid, file, inode, num_bytes = sender
+    lost = f"worker process {pid} ended before its batch was read"
     try:
-        opened = os.open(f"/proc/{sender.pid}/fd/{sender.file}", os.O_RDWR | os.O_CLOEXEC)
+        opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         raise RunError(f"{lost} ({error.strerror})") from error
     try:
-        if os.fstat(opened).st_ino != sender.inode:
+        if os.fstat(opened).st_ino != inode:
             raise RunError(f"{lost} (its memory is gone)")
-        return Block(opened, sender.num_bytes)
+        return Block(opened, num_bytes)
     finally:
         os.close(opened)  # the map keeps it
 
 
 def _forget_ended() -> None:
     """Let go of the blocks of processes that are gone; tensors that are left keep theirs."""
-    for key in [key for key in _known if not os.path.isdir(f"/proc/{key.pid}")]:
+    for key in [key for key in _known if not os.path.isdir(f"/proc/{key[0]}")]:
         del _known[key]
 
 

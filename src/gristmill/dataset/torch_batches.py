@@ -7,19 +7,17 @@ somebody looks at it there. A quarter of the bytes or less go from one core to a
 
 from __future__ import annotations
 
-import math
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate as torch_collate
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from gristmill.dataset import shared_blocks
 from gristmill.dataset.batch_rows import BatchRow, BatchRows, Kinds, Row
+from gristmill.dataset.kept_memory import empty_arrays
 from gristmill.dataset.late_dict import LateDict
 from gristmill.dataset.shared_blocks import Place, Room, Sender, array_at, attach, sender_of
 
@@ -70,36 +68,36 @@ class SharedBatch(LateDict):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Columns that lie elsewhere, or were put in before it is sent, go as torch sends them."""
-        if not self.is_filled and None in map(self._room.place_of, self._columns.values()):
+        sent = self._sent()
+        if not self.is_filled and len(sent) < len(self._columns):
             self.fill()
+            sent = self._sent()
         names = list(self) if self.is_filled else list(self._columns)
-        sent = [self._sent(name) for name in names if self._is_in_place(name)]
-        others = {name: self[name] for name in names if not self._is_in_place(name)}
+        inside = {name for name, *_ in sent}
+        others = {name: self[name] for name in names if name not in inside}
         block = self._room.block
-        return receive, (tuple(sender_of(block)), block.hold(), sent, others, names)
+        return receive, (sender_of(block), block.hold(), sent, others, names)
 
-    def _is_in_place(self, name: str) -> bool:
-        """Whether a column lies in the block, and is what the batch has by this name."""
-        if self.is_filled and self[name] is not self._tensors.get(name):
-            return False
-        return self._room.place_of(self._columns[name]) is not None
-
-    def _sent(self, name: str) -> Sent:
-        place = self._room.place_of(self._columns[name])
-        assert place is not None
-        return (name, *place, self._kinds[name].str if name in self._kinds else "")
+    def _sent(self) -> list[Sent]:
+        """The columns that lie in the block and are what the batch has by their name."""
+        sent: list[Sent] = []
+        for name, column in self._columns.items():
+            place = self._room.place_of(column)
+            if place is not None and (not self.is_filled or self.get(name) is self._tensors[name]):
+                sent.append((name, *place, self._kinds[name].str if name in self._kinds else ""))
+        return sent
 
 
 def receive(
-    sender: tuple[int, int, int, int], slot: int, sent: list[Sent], others: dict[str, Any], names: list[str]
+    sender: Sender, slot: int, sent: list[Sent], others: dict[str, Any], names: list[str]
 ) -> dict[str, Any]:
     """The batch that another process has sent."""
-    block = attach(Sender(*sender))
+    block = attach(sender)
     made = [(shape, np.dtype(kind)) for *_, shape, kind in sent if kind]
     # What stands on the block holds it; where nothing does, it is free at the end of this.
     is_all_made = len(made) == len(sent)
     whole = block.whole() if is_all_made else block.held(slot)
-    found, rooms = dict(others), iter(_in_one_piece(made))
+    found, rooms = dict(others), iter(empty_arrays(made))
     for name, at, dtype, shape, kind in sent:
         column = array_at(whole, Place(at, dtype, shape))
         if kind:
@@ -110,11 +108,3 @@ def receive(
     if is_all_made:
         block.let_go(slot)
     return {name: found[name] for name in names}
-
-
-def _in_one_piece(arrays: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
-    """New arrays. The C library gives several large pieces back to the system each time, but keeps one."""
-    ends = list(accumulate(-(-math.prod(shape) * kind.itemsize // 64) * 64 for shape, kind in arrays))
-    piece = np.empty(ends[-1] if ends else 0, np.uint8)
-    begins = [0, *ends]
-    return [np.ndarray(shape, kind, piece, at) for (shape, kind), at in zip(arrays, begins, strict=False)]
