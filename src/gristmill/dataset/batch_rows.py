@@ -36,6 +36,13 @@ def narrower(taken: Taken, wanted: Kinds) -> Kinds:
     }
 
 
+def narrow_labels(ids: NDArray[Any], wanted: np.dtype[Any]) -> np.dtype[Any]:
+    """The narrowest kind that holds any label made of these ids."""
+    int32 = np.dtype(np.int32)
+    fits = np.can_cast(ids.dtype, int32) or int(ids.max(initial=0)) <= np.iinfo(np.int32).max
+    return int32 if fits else wanted
+
+
 class Room(Protocol):
     """Where a batch is laid."""
 

@@ -6,7 +6,9 @@ times what it takes to widen a batch into them."""
 from __future__ import annotations
 
 import math
+import mmap
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -18,7 +20,9 @@ ALIGN_BYTES = 64
 MAX_KEPT = 4
 """Pieces that nobody uses: a reader has a batch in hand when the next one arrives."""
 
-_kept: list[NDArray[np.uint8]] = []
+_kept: deque[mmap.mmap] = deque(maxlen=MAX_KEPT)
+"""The oldest goes when one too many comes. Arrays end in any thread at any moment: only what a deque does in
+one step is done to it."""
 
 
 def empty_arrays(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> list[NDArray[Any]]:
@@ -30,23 +34,17 @@ def empty_arrays(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> lis
 
 
 def _piece(num_bytes: int) -> NDArray[np.uint8]:
-    memory = _take_kept(num_bytes)
-    if memory is None:
-        memory = np.empty(num_bytes, np.uint8)
+    # A map, because an array over an array would be held by nothing: NumPy looks through to the last one.
+    memory = _take_kept(num_bytes) or mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE)
     piece = np.frombuffer(memory, np.uint8)
-    weakref.finalize(piece, _keep, memory).atexit = False
+    weakref.finalize(piece, _kept.append, memory).atexit = False
     return piece
 
 
-def _take_kept(num_bytes: int) -> NDArray[np.uint8] | None:
-    """A piece of this size, or not much larger."""
-    for at in reversed(range(len(_kept))):
-        if num_bytes <= _kept[at].nbytes <= 2 * num_bytes:
-            return _kept.pop(at)
-    return None
-
-
-def _keep(memory: NDArray[np.uint8]) -> None:
-    _kept.append(memory)
-    if len(_kept) > MAX_KEPT:
-        _kept.pop(0)
+def _take_kept(num_bytes: int) -> mmap.mmap | None:
+    """The piece that was used last; if it is too small, or far too large, that is the end of it."""
+    try:
+        memory = _kept.pop()
+    except IndexError:
+        return None
+    return memory if num_bytes <= len(memory) <= 2 * num_bytes else None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
 from gristmill.dataset import one_row
-from gristmill.dataset.batch_rows import Empty, Kinds, Row, Taken, narrower
+from gristmill.dataset.batch_rows import Empty, Kinds, Row, Taken, narrow_labels, narrower
 from gristmill.dataset.documents import DocumentItems, WindowItems
 from gristmill.dataset.items import Items, RowItems, SourceRun, find_run
 from gristmill.dataset.token_dataset import DatasetColumn, TokenDataset, choose_columns
@@ -214,7 +214,6 @@ class RunDataset(TokenDataset):
         """All columns of items of one length, whose ids these are; `spare` is room for labels, or the ids
         where labels need no room of their own."""
         taken: Taken = {"input_ids": ids}
-        label_type = _narrow_labels(ids, self._label_type) if spare is ids else self._label_type
         is_full = not any(map(self._items.may_pad, places))
         rows: Rows | None = None
         for name in self.columns[1:]:
@@ -223,14 +222,14 @@ class RunDataset(TokenDataset):
             elif name in self._items.columns:
                 taken[name] = self._stored(name, places)
             elif is_full and name == "labels" and not self._is_masked:
-                taken[name] = np.empty(ids.shape, label_type) if spare is None else spare
+                taken[name] = np.empty(ids.shape, self._label_type) if spare is None else spare
                 if spare is not ids:
                     taken[name][:] = ids
             elif is_full and name == "attention_mask":
                 taken[name] = np.ones(ids.shape, np.int8)
             else:
                 rows = rows or self._rows(ids, places)
-                taken[name] = self._derive_column(name, rows, label_type)
+                taken[name] = self._derive_column(name, rows, is_narrow=spare is ids)
         return taken
 
     def _stored(self, name: str, places: list[int]) -> NDArray[Any]:
@@ -240,10 +239,11 @@ class RunDataset(TokenDataset):
             column[at] = self._items.stored(name, place)
         return column
 
-    def _derive_column(self, name: str, rows: Rows, label_type: np.dtype[Any]) -> NDArray[Any]:
+    def _derive_column(self, name: str, rows: Rows, *, is_narrow: bool) -> NDArray[Any]:
         if name == "labels":
             labels = derived.labels(rows, mask_first_token=self._is_masked)
-            return labels.astype(label_type, copy=False)
+            kind = narrow_labels(rows.ids, self._label_type) if is_narrow else self._label_type
+            return labels.astype(kind, copy=False)
         return DERIVED[name](rows)
 
     def _rows(self, ids: NDArray[Any], places: list[int]) -> Rows:
@@ -263,12 +263,6 @@ class RunDataset(TokenDataset):
             raise self._bad_borders()
         nothing = np.zeros(len(lengths), np.int64)
         return Rows(ids, offsets_of(counts), lengths, nothing, firsts, np.zeros(len(ids), np.int64))
-
-
-def _narrow_labels(ids: NDArray[Any], wanted: np.dtype[Any]) -> np.dtype[Any]:
-    """The narrowest kind that holds labels made of these ids, which may be any of their own kind."""
-    is_small = ids.dtype.itemsize < 4 or int(ids.max(initial=0)) <= np.iinfo(np.int32).max
-    return np.dtype(np.int32) if is_small else wanted
 
 
 def _reopen(path: str, options: dict[str, Any], identity: str) -> RunDataset:
