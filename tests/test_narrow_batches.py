@@ -323,3 +323,22 @@ def test_little_memory_is_kept(nothing_kept):
     del small
     assert min(map(len, kept_memory._kept)) < 800, "one that is far too large is not taken"
     assert len(kept_memory._kept) == kept_memory.MAX_KEPT
+
+
+def test_a_worker_touches_no_new_memory_once_it_is_warm():
+    """Arrays of 2 MB that come and go, as columns are derived; 512 pages each, were they new."""
+    code = """if True:
+        import resource, sys
+        import numpy as np
+        from gristmill.dataset.kept_memory import teach_allocator
+        def derive():
+            columns = [np.ones(1 << 19, np.int32) for _ in range(4)]
+        def faults():
+            derive()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(10): derive()
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        teach_allocator()
+        print(faults())"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 1000

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 ALIGN_BYTES = 64
 MAX_KEPT = 4
 """Pieces that nobody uses: a reader has a batch in hand when the next one arrives."""
+LESSON_BYTES = 31 << 20
+"""Just under the largest piece that the C library of GNU learns from."""
 
 _kept: deque[mmap.mmap] = deque(maxlen=MAX_KEPT)
 """The oldest goes when one too many comes. Arrays end in any thread at any moment: only what a deque does in
@@ -31,6 +33,12 @@ def empty_arrays(wanted: Sequence[tuple[tuple[int, ...], np.dtype[Any]]]) -> lis
     begins = [0, *accumulate(sizes)]
     piece = _piece(begins[-1])
     return [np.ndarray(shape, kind, piece, at) for (shape, kind), at in zip(wanted, begins, strict=False)]
+
+
+def teach_allocator() -> None:
+    """Let this process keep what it frees, up to some tens of megabytes: the C library takes the largest
+    piece that was freed for what will be needed again. Nothing is touched, so that nothing is used."""
+    np.empty(LESSON_BYTES, np.uint8)
 
 
 def _piece(num_bytes: int) -> NDArray[np.uint8]:

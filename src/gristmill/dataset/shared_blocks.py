@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from gristmill.dataset.kept_memory import teach_allocator
 from gristmill.errors import RunError
 
 HEAD_BYTES = 64
@@ -165,6 +166,8 @@ def _forget_ended() -> None:
 
 def _find_block(num_bytes: int) -> Block | None:
     """A free block of this process that is large enough; None where too many are held."""
+    if os.getpid() not in _own:
+        teach_allocator()
     blocks = _own.setdefault(os.getpid(), [])
     free = [block for block in blocks if block.is_free]
     for block in free:
