@@ -238,7 +238,9 @@ def _time(sample: Sample, budget: Budget, num_units: int) -> float:
 
 
 def _machine_warnings(budget: Budget) -> list[str]:
-    """What is asked for and is not there."""
+    """What is asked for and is not there; of a cluster that is not known here."""
+    if budget.backend == "ray":
+        return []
     found, cores, available = [], num_cores(), available_memory()
     if budget.num_workers > cores:
         number = budget.num_workers

@@ -40,6 +40,8 @@ def explain_run(
 
 def _workers(budget: Budget, files: tuple[InputFile, ...], units: tuple[Unit, ...]) -> str:
     number, cores = budget.num_workers, num_cores()
+    if budget.backend == "ray":
+        return "run.workers, or the CPUs of all nodes; the time is that of the cores of this machine"
     if len(units) < min(number, cores):
         is_whole = _are_whole(units, files)
         advice = f"{ONE_UNIT}; {SPLIT_IT}" if is_whole else "smaller read.unit_bytes give more"
@@ -60,6 +62,8 @@ def _workers(budget: Budget, files: tuple[InputFile, ...], units: tuple[Unit, ..
 
 def _memory(config: TokenizeConfig, budget: Budget) -> str:
     given = of_bytes(budget.memory_bytes)
+    if config.run.memory is not None and budget.backend == "ray":
+        return f"{given}: run.memory asks for it, of all nodes together"
     if config.run.memory is not None:
         limit, available = memory_limit(), available_memory()
         if limit is not None and budget.memory_bytes < byte_size(config.run.memory, name="run.memory"):

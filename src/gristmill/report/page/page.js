@@ -80,6 +80,7 @@ function renderProgress(run) {
       ["took", tookOf(run), "took"],
       ["memory at most", run.peak_memory_bytes ? bytes(Math.max(run.peak_memory_bytes, ...Object.values(training.stage_peak_bytes || {}))) : null, "peak"],
       ["fetched", now.fetch_bytes ? bytes(now.fetched_bytes) + " of " + bytes(now.fetch_bytes) : null],
+      ["nodes", now.num_nodes > 1 ? count(now.num_nodes) : null, "nodes"],
       ["workers lost", count(run.retries), "retries"],
       ["units failed", count(run.failed_units)],
     ]),
