@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 import gristmill
+from gristmill.report.html import write_report
 from gristmill.report.words import duration
 from made_runs import make_config, make_corpus, run
 
@@ -187,6 +189,26 @@ def test_the_report_of_a_short_training_says_what_was_learned_and_draws_no_cours
     assert "largest document" not in shown
     report.photograph("training")
     assert report.complaints == []
+
+
+def test_while_merges_are_learned_the_page_tells_how_many_and_nothing_of_time_left(tmp_path, browser):
+    make_corpus(tmp_path / "corpus", num_files=1)
+    learn = {"output": str(tmp_path / "t.json"), "vocab_size": 400}
+    gristmill.train({"read": {"inputs": [str(tmp_path / "corpus")]}, "learn": learn})
+    events = tmp_path / "t.json.run" / "events.jsonl"
+    *counted, trained = events.read_text().splitlines()
+    half_way = {"event": "learning", "time": time.time(), "num_tokens": 300, "curve": []}
+    half_way["peak_memory_bytes"] = 7_000_000_000
+    lines = [*counted, json.dumps(json.loads(trained) | half_way)]
+    events.write_text("\n".join(lines) + "\n")
+    write_report(str(tmp_path / "t.json.run"), is_new=True)
+    report = Witness(browser)
+    report.page.goto(f"file://{tmp_path}/t.json.run/report.html")
+    assert report.figure("state") == "counted; learning merges"
+    assert (report.figure("progress"), report.figure("learned")) == ("75%", "300 of 400")
+    assert report.figure("peak") == "7.00 GB"
+    assert report.page.locator('[data-figure="eta"], #workers').count() == 0
+    assert report.page.title().startswith("75% ")
 
 
 def test_the_report_of_a_short_run_has_no_chart_and_the_time_of_the_terminal(tokenizer, tmp_path, browser):
