@@ -28,7 +28,7 @@ from gristmill.run.folder import (
     read_records,
     remove_temporaries,
 )
-from gristmill.run.inline import InlineBackend
+from gristmill.run.inline import PARALLEL_ENGINES, InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.machine import describe_machine
 from gristmill.run.process import WorkerProcess, check_reachable, choose_backend, is_small
@@ -139,7 +139,7 @@ def _open_backend(config: TokenizeConfig, processes: Sequence[WorkerProcess]) ->
     if isinstance(backend, InlineBackend) and is_small(config):
         facts = backend.facts()
         assert facts is not None
-        if facts.engine != "native":  # slow enough for processes to pay, and threads do not help it
+        if facts.engine not in PARALLEL_ENGINES:  # slow enough for processes to pay
             run = msgspec.structs.replace(config.run, backend="local")
             return LocalBackend(msgspec.structs.replace(config, run=run), processes)
     return backend

@@ -16,13 +16,14 @@ from gristmill.errors import MissingPackageError
 
 try:
     import cupy
+    from cupy.cuda import driver
 except ImportError as error:
     raise MissingPackageError(
         f"engine 'cuda' needs an NVIDIA GPU and CuPy: pip install 'gristmill[gpu]' ({error})"
     ) from error
 
 SOURCE = Path(__file__).parent
-FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "kernels.cu")
+FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "longer.h", "kernels.cu")
 TO_DEVICE, TO_HOST = 1, 2
 
 
@@ -67,18 +68,20 @@ class CupyDevice:
     def write(self, memory: Memory, at: int, values: NDArray[Any]) -> None:
         self._copy(memory.address + at, values.ctypes.data, values.nbytes, TO_DEVICE, "in")
 
-    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out") -> None:
-        self._copy(into.ctypes.data, memory.address, into.nbytes, TO_HOST, lane)
+    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out", *, at: int = 0) -> None:
+        self._copy(into.ctypes.data, memory.address + at, into.nbytes, TO_HOST, lane)
 
     def fill(self, memory: Memory, at: int, byte: int, num_bytes: int) -> None:
         cupy.cuda.runtime.memsetAsync(memory.address + at, byte, num_bytes, self._streams["compute"].ptr)
 
     def run(self, kernel: str, grid: int, block: int, work: NDArray[Any]) -> None:
+        # The driver itself: calling a kernel of CuPy takes several times as long, and there are many.
         function = self._kernels.get(kernel)
         if function is None:
-            function = self._kernels[kernel] = self._module.get_function(kernel)
-        with self._streams["compute"]:
-            function((grid,), (block,), (work,))
+            function = self._kernels[kernel] = self._module.get_function(kernel).kernel.ptr
+        arguments = np.array([work.ctypes.data], np.uint64)
+        stream = self._streams["compute"].ptr
+        driver.launchKernel(function, grid, 1, 1, block, 1, 1, 0, stream, arguments.ctypes.data, 0)
 
     def mark(self, lane: LaneName) -> Any:
         event = cupy.cuda.Event(disable_timing=True)

@@ -58,9 +58,8 @@ class Device(Protocol):
         """Run a kernel with a copy of this argument (compute)."""
         ...
 
-    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out") -> None:
-        """Copy from the beginning of the memory; the array has it when a later mark of the lane is
-        reached."""
+    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out", *, at: int = 0) -> None:
+        """Copy from a byte of the memory on; the array has it when a later mark of the lane is reached."""
         ...
 
     def mark(self, lane: LaneName) -> Any:
