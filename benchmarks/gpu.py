@@ -53,6 +53,7 @@ class Side:
         self.device = CupyDevice(self.tables, defines=defines)
         self.engine = CudaEngine(loaded.spec, self.native, self.tables, self.device)
         self.spec = loaded.spec
+        self.prepared = {}
         self.open_s = time.perf_counter() - started
 
     def reference(self, buffer, offsets):
@@ -238,8 +239,8 @@ class Resident:
         events[0].record(stream)
         batch._clear()
         events[1].record(stream)
-        for i, (kernel, grid, block) in enumerate(launches):
-            self.side.device.run(kernel, grid, block, batch._work)
+        for i, launch in enumerate(launches):
+            self.side.device.run([launch], batch._work)
             events[i + 2].record(stream)
         events[-1].synchronize()
         names = ["clear", *(kernel for kernel, _, _ in launches)]
@@ -274,15 +275,22 @@ class Resident:
         return bool((out == wanted[0]).all()) and bool((docs == wanted[1]).all())
 
 
+def prepared(side, name, docs, num_bytes):
+    """Documents that the GPU does by itself, up to so many bytes, with their ids and how many each has."""
+    if (name, num_bytes) not in side.prepared:
+        docs, _ = kept_documents(side, docs)
+        buffer, offsets, order = expand(docs, num_bytes, 3)
+        ids, counts = gather(*side.reference(*flatten_texts(docs)), order)
+        side.prepared[name, num_bytes] = buffer, offsets, order, ids, counts
+    return side.prepared[name, num_bytes]
+
+
 def resident(side, sets, num_bytes, *, is_cold):
     """Text in the GPU's memory to ids in the GPU's memory."""
     room = Resident(side, num_bytes + 4096)
     rows = []
     for name, (_, docs) in sets.items():
-        docs, _ = kept_documents(side, docs)
-        buffer, offsets, order = expand(docs, num_bytes, 3)
-        flat, own = flatten_texts(docs)
-        ids, counts = gather(*side.reference(flat, own), order)
+        buffer, offsets, order, ids, counts = prepared(side, name, docs, num_bytes)
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         room.load(buffer, offsets)
         room.poison()
@@ -319,11 +327,8 @@ def pinned(side, sets, num_bytes, *, batch_bytes, num_slots):
     out = side.device.pinned(2 * num_bytes)
     rows = []
     for name, (_, docs) in sets.items():
-        docs, _ = kept_documents(side, docs)
-        buffer, offsets, order = expand(docs, num_bytes, 4)
+        buffer, offsets, order, ids, counts = prepared(side, name, docs, num_bytes)
         text[: len(buffer)] = buffer
-        flat, own = flatten_texts(docs)
-        ids, counts = gather(*side.reference(flat, own), order)
         cuts = cut_batches(offsets, batch_bytes)
         starts = side.device.pinned(4 * len(order)).view(np.uint32)
         for a, b in pairwise(cuts):

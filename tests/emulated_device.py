@@ -57,7 +57,11 @@ class EmulatedDevice:
         assert at + num_bytes <= len(memory.bytes)
         memory.bytes[at : at + num_bytes] = byte
 
-    def run(self, kernel, grid, block, work):
+    def run(self, launches, work):
+        for launch in launches:
+            self._launch(*launch, work)
+
+    def _launch(self, kernel, grid, block, work):
         self.kernels.append(kernel)
         _cuda_emulator.run(kernel, grid, block, work.tobytes(), *self._variant)
         with self._turn:

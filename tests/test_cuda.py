@@ -18,6 +18,7 @@ import native_engines
 import real_tokenizers as real
 from emulated_device import EmulatedDevice
 from gristmill.batch import flatten_texts
+from gristmill.engines.cuda import late as late_engine
 from gristmill.engines.cuda.copies import Copies, IdPart
 from gristmill.engines.cuda.engine import CudaEngine, Stretch, flagged_documents
 from gristmill.engines.cuda.late import LateEngine
@@ -172,7 +173,8 @@ def test_split_ids_are_put_together(size):
     part = IdPart((ids & 0xFFFF).astype(np.uint16), (ids >> 16).astype(np.uint8))
     for num_threads in (1, 3):
         found = np.full(size + 5, 7, np.uint32)
-        Copies().join([part[: size // 3], IdPart(np.arange(5, dtype=np.uint16)), part[size // 3 :]], found, num_threads)
+        between = IdPart(np.arange(5, dtype=np.uint16))
+        Copies().join([part[: size // 3], between, part[size // 3 :]], found, num_threads)
         expected = np.concatenate([ids[: size // 3], np.arange(5), ids[size // 3 :]])
         assert np.array_equal(found, expected)
 
@@ -218,7 +220,8 @@ def test_ids_may_stay_on_the_device(engine):
     assert ends.tolist() == theirs[1].tolist()
 
 
-def test_a_late_engine_is_native_until_the_gpu_is_open(engine):
+def test_a_late_engine_is_native_until_the_gpu_is_open(engine, monkeypatch):
+    monkeypatch.setattr(late_engine, "BLOCK_BYTES", 1000)
     may_open = threading.Event()
 
     def open_gpu():

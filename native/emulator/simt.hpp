@@ -69,8 +69,6 @@ using std::max;
 using std::min;
 
 inline uint32_t __popc(uint32_t x) { return static_cast<uint32_t>(std::popcount(x)); }
-inline uint32_t __popcll(uint64_t x) { return static_cast<uint32_t>(std::popcount(x)); }
-inline uint32_t __ffsll(uint64_t x) { return x ? static_cast<uint32_t>(std::countr_zero(x)) + 1 : 0; }
 inline uint32_t __ffs(uint32_t x) { return x ? static_cast<uint32_t>(std::countr_zero(x)) + 1 : 0; }
 inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift) {
     return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> (shift & 31));

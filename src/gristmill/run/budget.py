@@ -28,6 +28,8 @@ BLOCK_COST = 12
 DOCUMENT_SHARE = 16
 """A document may have this part of the memory: it costs a multiple of its size."""
 MIN_BLOCK_BYTES = 256 << 10
+GPU_BLOCK_BYTES = 64 << 20
+"""What threads do for a block one after the other costs less where blocks are few."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 
 
@@ -124,9 +126,9 @@ def _block_bytes(config: RunJob, spare: int) -> tuple[int, BlockLimit]:
     run = config.run
     if run.block_bytes is not None:
         return byte_size(run.block_bytes, name="run.block_bytes"), "run.block_bytes"
-    # A GPU takes about as long for a little text as for more.
-    preset = "extreme" if encodes_on_gpu(config) and run.preset == "ultra" else run.preset
-    fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[preset]
+    fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[run.preset]
+    if encodes_on_gpu(config) and run.preset != "streaming":
+        usual = GPU_BLOCK_BYTES
     return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 
 

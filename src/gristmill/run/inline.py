@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import WorkerProcess, encodes_on_gpu, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
-from gristmill.run.resources import resident_bytes
+from gristmill.run.resources import keep_memory, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
 from gristmill.store import RunFolder
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from gristmill.pipeline import Job
 
 LOOK_EVERY_S = 0.1
+SWITCH_S = 0.0005
+"""With a GPU, threads are seldom long outside the interpreter: they must not wait long for one another."""
 PARALLEL_ENGINES = ("native", "cuda")
 """That threads use side by side."""
 
@@ -44,6 +47,8 @@ class InlineBackend:
         if self._tokenizer and encodes_on_gpu(config):
             from gristmill.tokenizer import move_to_gpu
 
+            keep_memory()
+            sys.setswitchinterval(SWITCH_S)
             self._tokenizer, self._late = move_to_gpu(self._tokenizer)
         self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
         self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engines.cuda.device import Device, Memory
+from gristmill.engines.cuda.device import Device, Launch, Memory
 from gristmill.engines.cuda.tables import Tables
 
 SOURCE = Path(__file__).parent
@@ -140,11 +140,10 @@ class Batch:
         device.fill(memory["counters"], 0, 0, 4 * NUM_COUNTERS)
 
     def _run(self, *, is_learning: bool) -> None:
-        for kernel, grid, block in self.launches(is_learning=is_learning):
-            self._device.run(kernel, grid, block, self._work)
+        self._device.run(self.launches(is_learning=is_learning), self._work)
 
-    def launches(self, *, is_learning: bool) -> list[tuple[str, int, int]]:
-        """The kernels in order, with blocks and threads a block."""
+    def launches(self, *, is_learning: bool) -> list[Launch]:
+        """The kernels in order."""
         num_tiles, num_docs = int(self._work["num_tiles"]), int(self._work["num_docs"])
         by_group = -(-num_tiles // (8 * GROUP))  # 8 warps a block, a group each
         at_once = self._device.num_processors
@@ -167,7 +166,7 @@ class Batch:
             ("pack", -(-num_tiles // 8), 256),
             ("place_sections", min(num_tiles // 4 + 1, 8 * at_once), 256),
         ]
-        return [launch for launch in every if is_learning or launch[0] != "learn"]
+        return [Launch(*launch) for launch in every if is_learning or launch[0] != "learn"]
 
 
 def max_documents(num_bytes: int) -> int:

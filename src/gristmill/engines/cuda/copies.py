@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _native
 from gristmill.engines import Ids
 
 MAX_THREADS = 16
-SHARE_ITEMS = 1 << 20
-"""That a thread copies at a time."""
-NEAR_ITEMS = 1 << 16
-"""That stay in the cache while several passes go over them."""
+LEAST_ITEMS = 1 << 19
+"""That are worth a thread."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,15 @@ class Copies:
 
     def copy(self, from_: NDArray[Any], to: NDArray[Any], num_threads: int) -> None:
         """Copy bytes."""
-        self._do(np.copyto, [(to[share], from_[share]) for share in _shares(len(to))], num_threads)
+        shares = _shares(len(to), num_threads)
+        self._do(np.copyto, [(to[share], from_[share]) for share in shares], num_threads)
 
     def join(self, parts: Iterable[IdPart], to: Ids, num_threads: int) -> None:
         """Ids one behind the other."""
         calls, at = [], 0
         for part in parts:
             own = to[at : at + len(part)]
-            calls += [(own[share], part[share]) for share in _shares(len(own))]
+            calls += [(own[share], part[share]) for share in _shares(len(own), num_threads)]
             at += len(part)
         self._do(widen, calls, num_threads)
 
@@ -63,18 +63,13 @@ class Copies:
 
 
 def widen(to: Ids, part: IdPart) -> None:
-    """Write ids as 32 bits."""
-    low, high = part.low, part.high
-    if high is None:
-        np.copyto(to, low)
-        return
-    for at in range(0, len(to), NEAR_ITEMS):
-        near = slice(at, at + NEAR_ITEMS)
-        own = to[near]
-        np.copyto(own, high[near])
-        np.left_shift(own, 16, out=own)
-        np.bitwise_or(own, low[near], out=own)
+    """Write ids as 32 bits; one call each, since threads that come and go for the interpreter wait for it."""
+    if part.high is None:
+        np.copyto(to, part.low)
+    else:
+        _native.widen_ids(part.low, part.high, to)
 
 
-def _shares(num_items: int) -> Iterator[slice]:
-    return (slice(at, at + SHARE_ITEMS) for at in range(0, num_items, SHARE_ITEMS))
+def _shares(num_items: int, num_threads: int) -> Iterator[slice]:
+    size = max(LEAST_ITEMS, -(-num_items // num_threads))
+    return (slice(at, at + size) for at in range(0, num_items, size))

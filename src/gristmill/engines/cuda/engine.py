@@ -79,6 +79,7 @@ class CudaEngine:
         self._device = device
         self._tables = tables
         self._turn = threading.Lock()
+        self._counting = threading.Lock()
         known = {name: _uploaded(device, array) for name, array in tables.arrays.items()}
         known["seen"] = device.allocate(SEEN_BYTES)
         known["learned"] = device.allocate(64)
@@ -216,7 +217,7 @@ class CudaEngine:
         _, places = _not_empty(call.offsets, stretch)
         ends = np.append(result.starts.astype(np.int64), result.num_ids)[places]
         flagged = flagged_documents(call.offsets, stretch, result.flagged)
-        with self._turn:
+        with self._counting:
             self.num_documents += stretch.last - stretch.first - len(flagged)
         found = slot.batch.copy_ids() if call.stays else IdPart(result.ids, result.high)
         if not len(flagged):
@@ -244,7 +245,7 @@ class CudaEngine:
             special_tokens=call.special_tokens,
             num_threads=call.num_threads,
         )
-        with self._turn:
+        with self._counting:
             self.num_documents += len(documents)
             self.num_fallbacks += len(documents)
         return Encoded([self._device.array(ids.astype(self.id_type)) if call.stays else IdPart(ids)], ends)

@@ -12,7 +12,7 @@ from gristmill.engines import Bytes, Engine, EngineName, Ids, Offsets, SpecialTo
 
 log = logging.getLogger(__name__)
 
-BLOCK_BYTES = 1 << 24
+BLOCK_BYTES = 64 << 20
 
 
 class LateEngine:

@@ -94,54 +94,35 @@ LANE Row choose_pairs(u32 equal, u32 carried) {
     return {takes, takes << 1 | carried};
 }
 
-// The last rounds of a warp: up to 64 parts, two a lane, which stay where they are while others go. Returns how many are
+// The last rounds of a warp: up to 32 parts, one a lane, which stay where they are while others go. Returns how many are
 // left in `parts`.
 LANE u32 merge_in_registers(const Work& w, Part* parts, u32 size, u32& odd) {
-    u32 lane = threadIdx.x & 31, id[2], rank[2];
-#pragma unroll
-    for (u32 half = 0; half < 2; ++half) {
-        Part part = lane + 32 * half < size ? parts[lane + 32 * half] : make_part(NO_RANK, 0);
-        id[half] = id_in(part);
-        rank[half] = rank_in(part);
-    }
-    u64 left = size == 64 ? ~0ull : (1ull << size) - 1;
-    for (u32 best; (best = __reduce_min_sync(FULL, min(rank[0], rank[1]))) != NO_RANK;) {
-        u32 joined = w.results[best];
-        u64 rest = __ballot_sync(FULL, rank[0] == best) | (u64)__ballot_sync(FULL, rank[1] == best) << 32, takes = 0;
+    u32 lane = threadIdx.x & 31, beyond = ~1u << lane, left = size == 32 ? FULL : (1u << size) - 1;
+    Part part = lane < size ? parts[lane] : make_part(NO_RANK, 0);
+    u32 id = id_in(part), rank = rank_in(part);
+    for (u32 best; (best = __reduce_min_sync(FULL, rank)) != NO_RANK;) {
+        u32 joined = w.results[best], rest = __ballot_sync(FULL, rank == best), takes = 0;
         while (rest) {  // left to right: of pairs that overlap the first is merged
-            u64 taker = rest & (0 - rest), behind = left & (0 - (taker << 1));
-            u64 taken = behind & (0 - behind);
+            u32 taker = rest & (0 - rest), behind = left & (0 - (taker << 1));
+            u32 taken = behind & (0 - behind);
             takes |= taker;
             left &= ~taken;
             rest &= ~(taker | taken);
         }
-#pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
-            if (takes >> (lane + 32 * half) & 1) id[half] = joined;
-        }
-#pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
-            u32 place = lane + 32 * half;
-            u64 behind = left >> place >> 1;
-            u32 next = behind ? place + __ffsll(behind) : place;
-            u32 low = half ? 0 : __shfl_sync(FULL, id[0], next & 31), high = __shfl_sync(FULL, id[1], next & 31);
-            bool is_left = left >> place & 1;
-            if (!is_left || !behind) {
-                rank[half] = NO_RANK;
-            } else if ((takes >> place | takes >> next) & 1) {
-                rank[half] = rank_of(w, id[half], next < 32 ? low : high);
-                odd |= rank[half] < best;
-            }
+        if (takes >> lane & 1) id = joined;
+        u32 behind = left & beyond, next = behind ? __ffs(behind) - 1 : lane;
+        u32 next_id = __shfl_sync(FULL, id, next);
+        if (!behind || !(left >> lane & 1)) {
+            rank = NO_RANK;
+        } else if ((takes >> lane | takes >> next) & 1) {
+            rank = rank_of(w, id, next_id);
+            odd |= rank < best;
         }
     }
     __syncwarp();
-#pragma unroll
-    for (u32 half = 0; half < 2; ++half) {
-        u32 place = lane + 32 * half;
-        if (left >> place & 1) parts[__popcll(left & ((1ull << place) - 1))] = make_part(NO_RANK, id[half]);
-    }
+    if (left >> lane & 1) parts[__popc(left & ~beyond) - 1] = make_part(NO_RANK, id);
     __syncwarp();
-    return __popcll(left);
+    return __popc(left);
 }
 
 // One warp merges text[0, size) in `parts`. Returns how many are left.
@@ -152,7 +133,7 @@ LANE u32 merge_by_warp(const Work& w, const u8* text, u32 size, Part* parts, boo
         lowest = min(lowest, rank_in(parts[i]));
     }
     __syncwarp();
-    while (size > 64) {
+    while (size > 32) {
         u32 best = __reduce_min_sync(FULL, lowest), previous = NO_RANK;
         if (best == NO_RANK) break;
         u32 id = w.results[best], first = FULL, num_kept = 0;
@@ -189,7 +170,7 @@ LANE u32 merge_by_warp(const Work& w, const u8* text, u32 size, Part* parts, boo
         }
         __syncwarp();
     }
-    if (size <= 64) size = merge_in_registers(w, parts, size, odd);
+    if (size <= 32) size = merge_in_registers(w, parts, size, odd);
     *is_odd = __any_sync(FULL, odd);
     return size;
 }

@@ -14,10 +14,10 @@ from gristmill.engines.cuda.tables import Tables
 
 BATCH_BYTES = 96 << 20
 LEAST_BYTES = 1 << 16
-BYTES_A_BYTE = 75
+BYTES_A_BYTE = 90
 """Of the device's memory, for a byte of the largest batch: about that many in all slots together."""
-NUM_LARGE, NUM_SMALL = 3, 6
-"""Slots of the largest size, and of half of it or less."""
+MAX_SLOTS = 16
+"""As many as threads of a run have use for; fewer where batches are large."""
 
 
 class Slot(NamedTuple):
@@ -46,8 +46,9 @@ class Slots:
         self._num_out = 0
 
     def size_for(self, num_bytes: int) -> int:
-        """How large a slot a call of so many bytes gets, at least."""
-        return min(1 << max(num_bytes - 1, LEAST_BYTES - 1).bit_length(), self.batch_bytes)
+        """How large a slot a call of so many bytes gets, at least; in steps, since a change costs much."""
+        step = 1 << max(num_bytes - 1, LEAST_BYTES - 1).bit_length() - 3
+        return min(-(-max(num_bytes, LEAST_BYTES) // step) * step, self.batch_bytes)
 
     def take(self, size: int, *, is_patient: bool) -> Slot | None:
         """A slot of this size or more; None where there is none now. Only who holds none may be patient."""
@@ -57,12 +58,20 @@ class Slots:
                 if self._size < self._wanted and not self._num_out:
                     self._grow()
                 if self._size == self._wanted and (self._free or self._num_out < self._most()):
-                    slot = self._free.pop() if self._free else self._new()
                     self._num_out += 1
-                    return slot
+                    if self._free:
+                        return self._free.pop()
+                    break
                 if not is_patient:
                     return None
                 self._changed.wait()
+        try:
+            return self._new()  # takes long, and the size cannot change meanwhile
+        except BaseException:
+            with self._changed:
+                self._num_out -= 1
+                self._changed.notify_all()
+            raise
 
     def give(self, slot: Slot) -> None:
         """A slot back, for the next call."""
@@ -72,7 +81,7 @@ class Slots:
             self._changed.notify_all()
 
     def _most(self) -> int:
-        return NUM_LARGE if 2 * self._size > self.batch_bytes else NUM_SMALL
+        return min(MAX_SLOTS, 4 * self.batch_bytes // self._size)
 
     def _grow(self) -> None:
         self._free.clear()
