@@ -1,5 +1,6 @@
 // The only file that knows Python: turns its objects into views, lets go of the GIL, hands arrays back.
 #include <atomic>
+#include <deque>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -656,14 +657,6 @@ std::function<void()> spill_of(GuardedCounter& guarded, const nb::callable& on_f
     };
 }
 
-void absorb_counter(GuardedCounter& guarded, GuardedCounter& other, nb::callable on_full) {
-    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::adding);
-    GuardedCounter::Turn its_turn(other, GuardedCounter::Use::spilling);
-    auto ask_for_spill = spill_of(guarded, on_full);
-    nb::gil_scoped_release release;
-    guarded.counter.absorb(other.counter, ask_for_spill);
-}
-
 void add_documents(GuardedCounter& guarded, Bytes buffer, Offsets offsets, uint64_t weight, nb::callable on_full) {
     size_t num_documents = check_offsets(offsets, buffer.size());
     GuardedCounter::Turn turn(guarded, GuardedCounter::Use::adding);
@@ -683,13 +676,19 @@ void add_documents(GuardedCounter& guarded, Bytes buffer, Offsets offsets, uint6
     guarded.counter.shrink();
 }
 
-nb::tuple spill_counter(GuardedCounter& guarded, nb::bytes about, nb::callable write) {
+nb::tuple spill_counters(GuardedCounter& guarded, nb::bytes about, nb::callable write, std::vector<GuardedCounter*> twins) {
     GuardedCounter::Turn turn(guarded, GuardedCounter::Use::spilling);
+    std::deque<GuardedCounter::Turn> turns;
+    std::vector<PieceCounter*> counters;
+    for (GuardedCounter* twin : twins) {
+        turns.emplace_back(*twin, GuardedCounter::Use::spilling);
+        counters.push_back(&twin->counter);
+    }
     Sink sink = sink_of(write);
     InventorySummary summary;
     {
         nb::gil_scoped_release release;
-        summary = guarded.counter.spill({about.c_str(), about.size()}, sink);
+        summary = guarded.counter.spill({about.c_str(), about.size()}, sink, counters);
     }
     return tuple_of(summary);
 }
@@ -738,9 +737,8 @@ void bind_count(nb::module_& m) {
         }, "build"_a, "max_bytes"_a, "forgets"_a)
         .def("twin", [](const GuardedCounter& guarded) { return new GuardedCounter(guarded.counter.twin()); },
              nb::rv_policy::take_ownership)
-        .def("absorb", &absorb_counter, "other"_a, "on_full"_a)
         .def("add", &add_documents, nb::arg("buffer").noconvert(), nb::arg("offsets").noconvert(), "weight"_a, "on_full"_a)
-        .def("spill", &spill_counter, "about"_a, "write"_a)
+        .def("spill", &spill_counters, "about"_a, "write"_a, "twins"_a = std::vector<GuardedCounter*>())
         .def_prop_ro("num_pieces", [](const GuardedCounter& guarded) { return guarded.counter.num_pieces(); })
         .def_prop_ro("total_count", [](const GuardedCounter& guarded) { return guarded.counter.total_count(); })
         .def_prop_ro("max_undercount", [](const GuardedCounter& guarded) { return guarded.counter.max_undercount(); })
@@ -879,9 +877,11 @@ NB_MODULE(_native, m) {
 
     nb::class_<Engine>(m, "Engine")
         .def("__init__", [](Engine* self, Build& build, size_t cache_bytes) {
-            if (!build.program.model || build.word_class.stage1.empty()) throw nb::value_error("the build has no model or is used up");
+            if (!build.program.model) throw nb::value_error("the build has no model or is used up");
+            bool has_classes = !build.word_class.stage1.empty();
+            if (!has_classes && build.raw.size() + build.normalized.size()) throw nb::value_error("added tokens need classes of characters");
             build.program.raw_tokens = std::make_unique<AddedTokens>(std::move(build.raw), build.word_class);
-            if (build.program.spaces_as_marks) {  // in normalised text a space is a mark, and a mark is no white space
+            if (build.program.spaces_as_marks && has_classes) {  // in normalised text a space is a mark, and a mark is no white space
                 build.word_class.stage2[build.word_class.stage1[0] * 256u + ' '] = 0;
             }
             build.program.normalized_tokens = std::make_unique<AddedTokens>(std::move(build.normalized), build.word_class);

@@ -186,33 +186,31 @@ void PieceCounter::forget() {
     max_undercount_ += forgotten.largest_count;
 }
 
-void PieceCounter::absorb(PieceCounter& other, const std::function<void()>& on_full) {
-    on_full_ = &on_full;
-    other.table_.for_each([&](std::string_view piece, const ShortKey& key, uint64_t hash, uint64_t count) {
-        bool is_long = !piece.empty();
-        make_room(1, is_long, piece.size());
-        add_to_total(count);
-        is_long ? table_.add_long(piece, hash, count) : table_.add_short(key, hash, count);
-    });
-    dropped_count_ += other.dropped_count_;
-    max_undercount_ += other.max_undercount_;
-    other.table_.reset(CountTable::slots_for(kFirstPieces));
-    other.total_count_ = other.dropped_count_ = other.max_undercount_ = 0;
-}
-
-InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink) {
+InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink, std::span<PieceCounter* const> twins) {
     InventoryWriter writer(about, sink);
     // The next table is as large as this inventory says is best, at once: growing would need two of them.
     size_t arena_bytes_a_piece = table_.arena_bytes() / (table_.size() + 1);
     size_t bytes_a_piece = arena_bytes_a_piece + CountTable::bytes_of_slots(3) / 2;
     bool is_near_full = table_.slot_bytes() + table_.arena_bytes() > max_bytes_ / 3;
     size_t num_pieces = is_near_full ? max_bytes_ / bytes_a_piece / 16 * 15 : kFirstPieces;
-    table_.take_sorted([&](std::string_view piece, uint64_t count) { writer.put(piece, count); });
+    std::vector<CountTable*> tables{&table_};
+    for (PieceCounter* twin : twins) {
+        add_to_total(twin->total_count_);  // the sum of all counts fits, and so does each
+        dropped_count_ += twin->dropped_count_;
+        max_undercount_ += twin->max_undercount_;
+        tables.push_back(&twin->table_);
+    }
+    CountTable::take_sorted(tables, [&](std::string_view piece, uint64_t count) { writer.put(piece, count); });
     InventorySummary summary = writer.finish(dropped_count_, max_undercount_);
     if (when_full_ == WhenFull::forget) num_pieces = kFirstPieces;
-    table_.reset(CountTable::slots_for(std::max(num_pieces, kFirstPieces)));
-    total_count_ = dropped_count_ = max_undercount_ = 0;
+    start_afresh(std::max(num_pieces, kFirstPieces));
+    for (PieceCounter* twin : twins) twin->start_afresh(kFirstPieces);
     return summary;
+}
+
+void PieceCounter::start_afresh(size_t num_pieces) {
+    table_.reset(CountTable::slots_for(num_pieces));
+    total_count_ = dropped_count_ = max_undercount_ = 0;
 }
 
 }  // namespace gristmill

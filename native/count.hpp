@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,10 +30,8 @@ public:
 
     // Counts the pieces of a document (valid UTF-8) `weight` times each. on_full must call spill.
     void add(std::string_view document, uint64_t weight, const std::function<void()>& on_full);
-    // Takes over what a counter of the same program has counted since its last spill, which is empty afterwards.
-    void absorb(PieceCounter& other, const std::function<void()>& on_full);
-    // Writes an inventory of what was counted since the last spill, and forgets it.
-    InventorySummary spill(std::string_view about, const Sink& sink);
+    // Writes one inventory of what this and its twins have counted since they last spilled, and forgets it.
+    InventorySummary spill(std::string_view about, const Sink& sink, std::span<PieceCounter* const> twins = {});
     // Gives back what a huge document needed.
     void shrink();
 
@@ -56,6 +55,7 @@ private:
     void make_room(size_t num_pieces, size_t num_long, size_t long_bytes);
     bool grow(size_t num_pieces, size_t arena_growth);
     void forget();
+    void start_afresh(size_t num_pieces);
 
     static constexpr size_t kBatch = 256;  // pieces looked up together
     struct Batch {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace gristmill {
@@ -194,18 +196,53 @@ void sort_slots(CountSlot* begin, CountSlot* end, int shift) {
 }
 }  // namespace
 
-void CountTable::take_sorted(const std::function<void(std::string_view piece, uint64_t count)>& take) {
+// The pieces, moved together and in order.
+std::span<const CountSlot> CountTable::sort() {
     CountSlot* begin = slots_.begin();
     CountSlot* end = begin;
     for (const CountSlot& slot : slots_) {
         if (slot.key.high != 0) *end++ = as_sortable(slot, is_long(slot) ? entry_of(slot) : nullptr);
     }
     sort_slots(begin, end, 56);
-    constexpr ptrdiff_t kAhead = 16;
+    return {begin, end};
+}
+
+void CountTable::take_sorted(std::span<CountTable* const> tables,
+                             const std::function<void(std::string_view piece, uint64_t count)>& take) {
+    std::vector<std::span<const CountSlot>> heads(tables.size());
+    {
+        std::vector<std::jthread> threads;
+        for (size_t i = 1; i < tables.size(); ++i) {
+            auto sort = [&, i] { heads[i] = tables[i]->sort(); };
+            try {
+                threads.emplace_back(sort);
+            } catch (const std::system_error&) {
+                sort();  // no more threads to be had
+            }
+        }
+        heads[0] = tables[0]->sort();
+    }
+    constexpr size_t kAhead = 16;
     char room[16];
-    for (const CountSlot* slot = begin; slot < end; ++slot) {
-        if (end - slot > kAhead && is_sorted_long(slot[kAhead])) __builtin_prefetch(sorted_entry(slot[kAhead]));
-        take(sorted_piece(*slot, room), slot->count);
+    for (;;) {
+        std::erase_if(heads, [](const auto& head) { return head.empty(); });
+        if (heads.empty()) return;
+        bool is_any_empty = false;
+        while (!is_any_empty) {
+            const CountSlot* first = heads[0].data();
+            for (const auto& head : heads) {
+                if (precedes(head.front(), *first)) first = head.data();
+            }
+            uint64_t count = 0;
+            for (auto& head : heads) {
+                if (head.data() != first && precedes(*first, head.front())) continue;
+                if (head.size() > kAhead && is_sorted_long(head[kAhead])) __builtin_prefetch(sorted_entry(head[kAhead]));
+                count += head.front().count;
+                head = head.subspan(1);
+                is_any_empty |= head.empty();
+            }
+            take(sorted_piece(*first, room), count);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -72,16 +73,6 @@ public:
     // The same for a longer piece, by hash_bytes.
     void add_long(std::string_view piece, uint64_t hash, uint64_t weight);
 
-    // Calls f(piece, key, hash, count) for each: a short one has an empty piece, a long one a key without meaning. They
-    // come nearly as they lie in any other table.
-    template <typename F>
-    void for_each(const F& f) const {
-        for (const Slot& slot : slots_) {
-            if (slot.key.high == 0) continue;
-            f(is_long(slot) ? piece_at(entry_of(slot)) : std::string_view(), slot.key, hash_of(slot), slot.count);
-        }
-    }
-
     void resize(size_t num_slots);
     // Drops the rarest pieces, at least half of all and half of the arena.
     struct Forgotten {
@@ -90,8 +81,10 @@ public:
     Forgotten forget();
     // Empties the table and gives its memory back; then there are so many slots.
     void reset(size_t num_slots);
-    // Gives all pieces in order of their bytes; the table can only be reset afterwards.
-    void take_sorted(const std::function<void(std::string_view piece, uint64_t count)>& take);
+    // Gives all pieces of some tables in order of their bytes, each once with the sum of its counts; the tables, which
+    // are sorted side by side, can only be reset afterwards.
+    static void take_sorted(std::span<CountTable* const> tables,
+                            const std::function<void(std::string_view piece, uint64_t count)>& take);
 
 private:
     // key.high: 0 is an empty slot; a top byte of kLong means that the rest is the address of the piece in the arena
@@ -112,6 +105,7 @@ private:
     uint8_t* set_aside(size_t bytes);
     const uint8_t* keep(std::string_view piece);
     uint64_t forgettable() const;
+    std::span<const CountSlot> sort();
     void move_arena();
 
     CountSlots slots_;

@@ -11,7 +11,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 LAYERS = (
     {"errors"},
     {"retry"},
-    {"config", "files", "records", "sample", "scripts", "spec", "stopwatch", "unicode_data", "_native"},
+    {
+        *("config", "files", "plain_arrays", "records", "sample", "scripts", "spec", "stopwatch"),
+        *("unicode_data", "versions", "yaml_text", "_native"),
+    },
     {"hub"},
     {"drafts", "job", "layout", "ledger", "limits"},
     {"pattern"},

@@ -96,9 +96,9 @@ HOMES = {
 def __getattr__(name: str) -> Any:
     # Looked up when asked for: the command line and its workers start in a third of the time.
     if name == "__version__":
-        from importlib.metadata import version
+        from gristmill.versions import version_of
 
-        return version("gristmill")
+        return version_of("gristmill")
     if name not in __all__:
         raise AttributeError(f"module 'gristmill' has no attribute {name!r}")
     home = HOMES.get(name, "errors" if name.endswith("Error") else "config")

@@ -20,7 +20,8 @@ from gristmill.cli_run import (
     show_interrupted,
     show_warnings,
 )
-from gristmill.config import InputFormat, TrainConfig
+from gristmill.config import LARGEST, InputFormat, TrainConfig
+from gristmill.errors import ConfigError
 from gristmill.job import TRAINING_SECTIONS, make_training
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     folder = Path(job.count.folder or Output.of(job.learn.output).run_folder)
     processes = [] if job.learn.from_counts else start_early(job)
     try:
-        with page_beside(folder, arguments):
+        with page_beside(str(folder), arguments):
             result = _train(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(str(folder))
@@ -140,7 +141,7 @@ def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse
             on_learning=_show_learning if is_shown and sys.stderr.isatty() else None,
             processes=processes,
         )
-    write_report(Path(result.folder), is_new=True)
+    write_report(result.folder, is_new=True)
     return result
 
 
@@ -167,6 +168,8 @@ def run_counts_command(arguments: argparse.Namespace) -> int:
 
     paths = [Path(name) / INVENTORY if Path(name).is_dir() else Path(name) for name in arguments.files]
     if arguments.merge:
+        if not 1 <= arguments.min_count <= LARGEST:
+            raise ConfigError(f"--min-count is {arguments.min_count}; it needs 1 or more")
         merge_inventories(paths, Path(arguments.merge), min_count=arguments.min_count)
         paths = [Path(arguments.merge)]
     shown = [describe_counts(Inventory(path), num_top=arguments.top) for path in paths]

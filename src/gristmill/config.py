@@ -10,8 +10,10 @@ import msgspec
 from gristmill.errors import ConfigError
 
 Section = TypeVar("Section", bound=msgspec.Struct)
-Count = Annotated[int, msgspec.Meta(ge=1)]
-WholeNumber = Annotated[int, msgspec.Meta(ge=0)]
+LARGEST = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+VocabSize = Annotated[int, msgspec.Meta(ge=1, le=2**32 - 2)]
 ByteSize = str | int
 """Bytes: a number, or text such as 512MB or 1.5GB (powers of 1000) or 4MiB (powers of 1024)."""
 
@@ -256,7 +258,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     output: str = ""
     """The tokenizer.json; a name that ends in / is a folder, which also says what special tokens are for."""
-    vocab_size: Count | None = None
+    vocab_size: VocabSize | None = None
     """Special tokens and the alphabet included."""
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
     """They get the first ids."""

@@ -202,9 +202,10 @@ def is_chosen(documents: DocumentBatch, part: Slice, *, share: float, seed: int)
     With the same seed, a larger share chooses all that a smaller one does."""
     if share >= 1:
         return np.ones(len(documents), np.bool_)
-    place = np.where(documents.positions >= 0, documents.positions, (part.start << 32) + documents.records)
+    by_record = np.uint64((part.start << 32) % 2**64) + documents.records.astype(np.uint64)
+    place = np.where(documents.positions >= 0, documents.positions.astype(np.uint64), by_record)
     salt = ((part.file << 48) ^ (seed * 0x9E3779B97F4A7C15)) % 2**64
-    mixed = place.astype(np.uint64) + np.uint64(salt)
+    mixed = place + np.uint64(salt)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)

@@ -18,6 +18,7 @@ from gristmill.drafts import Draft
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
 from gristmill.pack.rows import Rows, Segments
+from gristmill.plain_arrays import read_array
 from gristmill.records import FileRecord
 from gristmill.text_sample import TextSample, write_sample
 
@@ -147,7 +148,7 @@ def write_segments(file: Draft, segments: Segments) -> None:
 def read_segments(path: Path) -> Segments:
     """What `write_segments` wrote."""
     with path.open("rb") as file:
-        arrays = [np.load(file, allow_pickle=False) for _ in range(4)]
+        arrays = [read_array(file) for _ in range(4)]
     return Segments(*arrays)
 
 

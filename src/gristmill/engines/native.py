@@ -152,8 +152,9 @@ def compile_program(spec: TokenizerSpec) -> Program:
     if prefix:
         steps.append(("set_prefix", (prefix.where, prefix.unless_present, prefix.stage == "normalizer")))
     steps += _split_steps(spec)
-    steps.append(("set_word_class", _word_class()))
-    steps += _token_steps(spec)
+    if spec.added_tokens:
+        steps.append(("set_word_class", _word_class()))
+        steps += _token_steps(spec)
     return Program(steps, normalization.replace_spaces and prefix is not None)
 
 

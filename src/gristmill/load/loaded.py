@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from gristmill.engines import Engine
 from gristmill.errors import TokenizerFormatError
 from gristmill.load.reading import MAX_TOKEN_CHARACTERS, max_id
 from gristmill.spec import MergeModel, RankModel, ScoreModel, TokenizerSpec
+from gristmill.versions import version_of
 
 FINGERPRINT_VERSION = b"gristmill tokenizer 1\0"
 
@@ -69,10 +69,8 @@ def check_vocabulary(vocab: Mapping[str, int] | Mapping[bytes, int], *, source: 
 
 def package_version(name: str) -> str:
     """Name and version of a reference library; "own" where our twin stands in for it."""
-    try:
-        return f"{name} {version(name)}"
-    except PackageNotFoundError:
-        return "own"
+    version = version_of(name)
+    return "own" if version is None else f"{name} {version}"
 
 
 def _first_repeated(vocab: Mapping[Any, int]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import msgspec
 
 from gristmill.errors import LedgerError
@@ -16,6 +14,7 @@ from gristmill.run.quarantine import first_fault, merge_quarantine
 from gristmill.run.work import check_bad_fraction
 from gristmill.sidecars import FOLDER, find_sidecar
 from gristmill.store import RunFolder
+from gristmill.versions import version_of
 
 MANIFEST_VERSION = 1
 
@@ -73,7 +72,7 @@ def _manifest(
     layout = plan.layout
     return Manifest(
         version=MANIFEST_VERSION,
-        gristmill=version("gristmill"),
+        gristmill=version_of("gristmill") or "",
         tokenizer=layout.tokenizer,
         fingerprint=layout.fingerprint,
         vocab_size=layout.vocab_size,

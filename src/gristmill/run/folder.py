@@ -31,9 +31,13 @@ PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE = (
 )
 LOCK = ".lock"
 INVENTORY, COUNTED, CHECKPOINT = "inventory.pieces", "counts.json", "merges.npy"
+LEARNED = "learned.pieces"
+"""Inventories put together, or less what is too rare."""
 REPORT = "report.json"
 """Of a training."""
-OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE, INVENTORY, COUNTED, CHECKPOINT, REPORT)
+LEARNING_FILES = (CHECKPOINT, LEARNED, REPORT)
+"""What training from counts leaves, with no plan beside it."""
+OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE, INVENTORY, COUNTED, *LEARNING_FILES)
 OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
 """How every plan begins, whatever became of the rest of it."""
 PLAN_HEAD_BYTES = 100
@@ -208,7 +212,7 @@ def check_unused(store: RunFolder) -> None:
         names = {name.partition("/")[0] for name in store.sizes()}
     else:
         names = {entry.name for entry in store.path.iterdir()}
-    others = sorted(name for name in names if not is_passing(name))
+    others = sorted(name for name in names if not is_passing(name) and name not in LEARNING_FILES)
     if others:
         raise RunError(
             f"{store}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gristmill.run.resources import available_memory, num_cores
+from gristmill.versions import version_of
 
 PACKAGES = ("gristmill", "numpy", "tokenizers", "pyarrow", "msgspec")
 
@@ -22,7 +22,7 @@ def describe_machine() -> dict[str, object]:
         "available_bytes": available_memory(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": {name: found for name in PACKAGES if (found := version_of(name))},
     }
 
 
@@ -33,11 +33,4 @@ def processor_name() -> str:
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or sys.platform)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return next(named, None) or platform.processor() or sys.platform  # the second may start a process

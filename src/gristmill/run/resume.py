@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gristmill.config import ReadConfig, RunJob
+from gristmill.config import ReadConfig
 from gristmill.errors import ResumeError
 from gristmill.files import write_whole
 from gristmill.plan import CountPlan, Plan
@@ -24,6 +24,7 @@ from gristmill.run.folder import (
 )
 from gristmill.run.settle import explain_changes
 from gristmill.store import RunFolder
+from gristmill.yaml_text import render_yaml
 
 WISH = ("dataset", "dataset_config", "split", "revision")
 """What of a dataset is asked for."""
@@ -53,7 +54,7 @@ def plan_or_resume(store: RunFolder, plan: AnyPlan, *, force: bool) -> AnyPlan:
         )
     # What changes no output may change; what decided which documents are too large may not.
     resumed = msgspec.structs.replace(plan, max_document_bytes=before.max_document_bytes)
-    if resumed != before:
+    if resumed != before or not (folder / CONFIG).exists():
         _write(store, resumed)
     return resumed
 
@@ -74,23 +75,7 @@ def holds_nothing(folder: Path, plan: Plan | CountPlan) -> bool:
 
 
 def _write(store: RunFolder, plan: Plan | CountPlan) -> None:
-    write_whole(store.path / CONFIG, render_config(plan.config).encode())
+    """The plan first: a folder that holds one is known as ours, whatever else a kill keeps out of it."""
     write_json(store.path / PLAN, plan)
-    store.put(CONFIG, PLAN)
-
-
-def render_config(config: RunJob) -> str:
-    """A job as YAML that people can read and run again: text with line ends stands as "\\n"."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        pass
-
-    def represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = None if text.isprintable() else '"'
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-    Dumper.add_representer(str, represent)
-    values = msgspec.to_builtins(config)
-    rendered: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
-    return rendered
+    write_whole(store.path / CONFIG, render_yaml(msgspec.to_builtins(plan.config)).encode())
+    store.put(PLAN, CONFIG)

@@ -41,10 +41,8 @@ class CounterTeam:
         """Write everything counted as one inventory."""
         self._stop()
         self._raise_failure()
-        first, *others = self._counters
-        for other in others:
-            first.absorb(other)
-        return first.finish(path)
+        first, *twins = self._counters
+        return first.finish(path, twins)
 
     def abandon(self) -> None:
         """Let the threads end; what waits is not counted."""

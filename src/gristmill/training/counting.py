@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -47,20 +48,14 @@ class PieceCounter:
         twin.__dict__.update(self.__dict__, _counter=self._counter.twin(), _number=number, runs=[])
         return twin
 
-    def absorb(self, other: PieceCounter) -> None:
-        """Take over all that a twin has counted."""
-        try:
-            self._counter.absorb(other._counter, self._spill)
-        except OverflowError as error:
-            raise InputError(str(error)) from error
-        self.runs += other.runs
-        other.runs = []
-
-    def finish(self, path: Path) -> Summary:
-        """Write everything counted as one inventory, remove the runs, and start afresh."""
+    def finish(self, path: Path, twins: Sequence[PieceCounter] = ()) -> Summary:
+        """Write everything that this and its twins have counted as one inventory, and remove the runs."""
+        for twin in twins:
+            self.runs += twin.runs
+            twin.runs = []
         if not self.runs:
-            return write_draft(path, self._write)
-        self._spill()
+            return write_draft(path, lambda draft: self._write(draft, twins))
+        self._spill(twins)
         report = merge_inventories(self.runs, path)
         self.discard()
         return report.summary
@@ -82,10 +77,15 @@ class PieceCounter:
         """Distinct pieces in memory now."""
         return self._counter.num_pieces
 
-    def _spill(self) -> None:
+    def _spill(self, twins: Sequence[PieceCounter] = ()) -> None:
         path = self._folder / f"run-{self._number}-{len(self.runs):05d}.pieces"
-        write_draft(path, self._write)
+        write_draft(path, lambda draft: self._write(draft, twins))
         self.runs.append(path)
 
-    def _write(self, draft: Draft) -> Summary:
-        return Summary(*self._counter.spill(self._about, draft.write))
+    def _write(self, draft: Draft, twins: Sequence[PieceCounter]) -> Summary:
+        try:
+            return Summary(
+                *self._counter.spill(self._about, draft.write, [twin._counter for twin in twins])
+            )
+        except OverflowError as error:
+            raise InputError(str(error)) from error
