@@ -84,8 +84,9 @@ def test_one_process_drives_a_gpu_where_there_is_much_to_encode(corpus, monkeypa
 
 def test_a_gpu_gets_larger_blocks(corpus, monkeypatch):
     monkeypatch.setattr(process, "GPU_BYTES", 100)
+    options = {"run__memory": "2GB", "run__workers": 1}
     native, cuda = (
-        settle_budget(make_config("made", corpus, "out", tokenizer__engine=engine, run__memory="2GB", run__workers=1))
+        settle_budget(make_config("made", corpus, "out", tokenizer__engine=engine, **options))
         for engine in ("native", "cuda")
     )
     assert cuda.blocks.block_bytes == 16 * native.blocks.block_bytes

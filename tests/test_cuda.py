@@ -17,6 +17,7 @@ import made_tokenizers as made
 import native_engines
 import real_tokenizers as real
 from emulated_device import EmulatedDevice
+from gristmill import _native
 from gristmill.batch import flatten_texts
 from gristmill.engines.cuda import late as late_engine
 from gristmill.engines.cuda.copies import Copies, IdPart
@@ -177,6 +178,8 @@ def test_split_ids_are_put_together(size):
         Copies().join([part[: size // 3], between, part[size // 3 :]], found, num_threads)
         expected = np.concatenate([ids[: size // 3], np.arange(5), ids[size // 3 :]])
         assert np.array_equal(found, expected)
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.widen_ids(part.low, part.high, np.empty(size + 1, np.uint32))
 
 
 def test_a_document_larger_than_a_batch_goes_to_the_cpu(engine):
