@@ -43,7 +43,7 @@ OutputFormat = Literal[
     "webdataset",
 ]
 Column = Literal["input_ids", "labels", "attention_mask", "position_ids", "cu_seqlens"]
-Backend = Literal["inline", "local"]
+Backend = Literal["inline", "local", "ray"]
 Preset = Literal["streaming", "ultra", "extreme"]
 
 
@@ -189,14 +189,19 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """streaming: one process, under 500 MB; ultra: all cores; extreme: also memory-mapped input, read-ahead
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
-    """local: worker processes; inline: threads of this process. Absent: inline for the preset streaming, for
-    memory:// inputs or output, and for local input of less than 512 MB where no memory is set; else local."""
-    workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    """local: worker processes; inline: threads of this process; ray: the nodes of a Ray cluster. Absent:
+    inline for the preset streaming, for memory:// inputs or output, and for local input of less than 512 MB
+    where no memory is set; else local."""
+    ray_address: str | None = None
+    """Of the backend ray: auto (the cluster that this machine is part of), ray://HOST:10001, HOST:6379, or
+    local (one of its own, on this machine). Absent: auto where there is one, else local."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
-    memory allows; one for the preset streaming and where inline is asked for."""
+    memory allows; one for the preset streaming and where inline is asked for; for ray the CPUs of all
+    nodes."""
     memory: ByteSize | None = None
-    """Of the whole run, all processes; absent: half of what is available, or 80% where that is less than
-    500 MB. Never more than a container has."""
+    """Of the whole run, all processes on all nodes; absent: half of what is available, or 80% where that is
+    less than 500 MB. Never more than a container has."""
     block_bytes: ByteSize | None = None
     """Input read, encoded and packed at a time."""
     batch_size: Count | None = None

@@ -116,6 +116,11 @@ class Sidecars:
         if len(sample.files):
             write_sample(self._file("sample"), sample)
 
+    def add_file(self, kind: str, source: Path, known: FileRecord) -> None:
+        """Take a finished file that was written elsewhere in the run folder."""
+        path = self._folder / FOLDER / f"{self._name}.{kind}"
+        self._files[kind] = Draft.of_file(source, known, path, self._shelf)
+
     def finish(self) -> tuple[FileRecord, ...]:
         """All of it safe on disk, not yet under its names."""
         for file in self._shelf:

@@ -38,6 +38,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
     memory_budget_bytes: int = 0
     num_workers: int = 0
+    num_nodes: int = 1
     fetched_bytes: int = 0
     fetch_bytes: int = 0
     stage_s: dict[str, float] = {}

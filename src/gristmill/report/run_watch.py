@@ -51,7 +51,7 @@ SILENT_S = 20.0
 NOW = (
     *("time", "elapsed_s", "units_done", "units_total", "units_failed", "bytes_done", "bytes_total"),
     *("documents", "bad_documents", "tokens", "bytes_per_s", "tokens_per_s", "memory_bytes"),
-    *("memory_budget_bytes", "num_workers", "fetched_bytes", "fetch_bytes"),
+    *("memory_budget_bytes", "num_workers", "num_nodes", "fetched_bytes", "fetch_bytes"),
 )
 """Of an event, what is shown of the run's last moment."""
 FILES = (REPORT_PAGE, CONFIG, PLAN, MANIFEST, EVENTS, QUARANTINE, COUNTED)

@@ -72,7 +72,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
         memory_bytes=memory,
         blocks=Blocks(
             block_bytes=block_bytes,
-            max_document_bytes=_max_document_bytes(config, memory),
+            max_document_bytes=_max_document_bytes(config, backend, memory, num_workers),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
             read_ahead=_is_ahead(config) if run.read_ahead is None else run.read_ahead,
             max_documents=run.batch_size,
@@ -91,7 +91,7 @@ def _is_ahead(config: RunJob) -> bool:
 
 def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
     """What a worker may hold beside the tokenizer, which threads have in common."""
-    if backend == "local":
+    if backend != "inline":
         return (memory - RUN_BYTES) // num_workers - worker_bytes
     return (memory - RUN_BYTES - worker_bytes) // num_workers
 
@@ -132,9 +132,11 @@ def _block_bytes(config: RunJob, spare: int) -> tuple[int, BlockLimit]:
     return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 
 
-def _max_document_bytes(config: RunJob, memory: int) -> int:
+def _max_document_bytes(config: RunJob, backend: Backend, memory: int, num_workers: int) -> int:
     if config.read.max_document_bytes is not None:
         return byte_size(config.read.max_document_bytes, name="read.max_document_bytes")
-    if config.run.memory is not None:  # the same limit in every container
+    if backend == "ray":  # on one machine a worker may have all of the memory, on a cluster its part
+        memory = (memory - RUN_BYTES) // num_workers
+    elif config.run.memory is not None:  # the same limit in every container
         memory = byte_size(config.run.memory, name="run.memory")
     return max(memory // DOCUMENT_SHARE, MIN_BLOCK_BYTES)

@@ -106,7 +106,8 @@ def memory_of(run: RunConfig) -> int:
     """Bytes that all processes of a run together may hold."""
     if run.memory is not None:
         asked = byte_size(run.memory, name="run.memory")
-        limit = memory_limit()  # a container that is exceeded is killed
+        # A container that is exceeded is killed; what nodes of a cluster have is another matter.
+        limit = None if run.backend == "ray" else memory_limit()
         return asked if limit is None else min(asked, limit * CONTAINER_SHARE // 100)
     available = available_memory()
     half = max(available // 2, min(available * SMALL_SHARE // 100, STREAMING_BYTES))
@@ -159,7 +160,7 @@ def check_reachable(config: RunJob) -> None:
 
 def default_workers(config: RunJob) -> int:
     """Processes or threads of a job that does not say how many: all cores, unless it is to be one process."""
-    if choose_backend(config) == "local":
+    if choose_backend(config) != "inline":
         return num_cores()
     is_own_choice = config.run.backend is None and config.run.preset != "streaming"
     most = num_cores() if isinstance(config, TokenizeConfig) else MOST_THREADS

@@ -17,8 +17,8 @@ from gristmill.run.folder import (
     MANIFEST,
     PLAN,
     check_unused,
+    each_record,
     read_any_plan,
-    read_records,
     start_over,
     write_json,
 )
@@ -71,7 +71,7 @@ def holds_nothing(folder: Path, plan: Plan | CountPlan) -> bool:
     """Whether a run has got nowhere yet, so that nothing is lost when another takes its place."""
     if (folder / MANIFEST).exists() or (folder / COUNTED).exists():
         return False
-    return not any(record.ledger.documents_encoded for record in read_records(folder, plan).values())
+    return not any(record.ledger.documents_encoded for record in each_record(folder, plan))
 
 
 def _write(store: RunFolder, plan: Plan | CountPlan) -> None:
