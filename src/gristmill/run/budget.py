@@ -29,7 +29,7 @@ DOCUMENT_SHARE = 16
 """A document may have this part of the memory: it costs a multiple of its size."""
 MIN_BLOCK_BYTES = 256 << 10
 GPU_BLOCK_BYTES = 64 << 20
-"""What threads do for a block one after the other costs less where blocks are few."""
+"""Large, since threads take turns at the interpreter for every block."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 
 

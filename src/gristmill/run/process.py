@@ -38,7 +38,7 @@ SMALL_SHARE = 80
 SMALL_BYTES = 512 << 20
 """Of input: half a second of start-up is a tenth of the time then."""
 GPU_BYTES = 2 << 30
-"""Of input, for every core: with less, the start costs more than a GPU saves."""
+"""Of input, for every core: with less, a run with a GPU was measured to be no faster, or slower."""
 GPU_EXPANSION = 2
 """Rather too little than too much: a GPU that is opened is waited for."""
 MAX_FILES_SEEN = 10_000
