@@ -36,10 +36,11 @@ std::vector<uint32_t> order_by_count(const Pieces& pieces) {
     return order;
 }
 
-void check_counts(const Pieces& pieces) {
+int64_t text_bytes_of(const Pieces& pieces) {
     unsigned __int128 total = 0;
     for (size_t i = 0; i < pieces.size; ++i) total += static_cast<unsigned __int128>(pieces.counts[i]) * pieces.length(i);
     if (total > INT64_MAX) throw std::length_error("the pieces occur more than 2^63 times");
+    return static_cast<int64_t>(total);
 }
 
 }  // namespace
@@ -53,8 +54,6 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
     left_round_.assign(num_ids, 0);
     right_round_.assign(num_ids, 0);
     tied_round_.assign(num_ids, 0);
-    sums_.assign(num_ids, 0);
-    made_.assign(num_ids, kNoPair);
     for (uint32_t token : alphabet.tokens()) {
         if (token == Alphabet::kNoToken) continue;
         if (token >= vocabulary_.size()) throw std::invalid_argument("the alphabet has an id that no token has");
@@ -67,8 +66,15 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
         lengths_[rule.token] = lengths_[rule.left] + lengths_[rule.right];
         has_followers_[rule.left] = has_followers_[rule.right] = true;
     }
-    check_counts(pieces);
+    text_bytes_ = text_bytes_of(pieces);
     load(pieces, alphabet);
+}
+
+void Learner::forget_pieces() {
+    is_built_ = is_finished_ = true;
+    shards_.clear();
+    pairs_ = PairTable();
+    queue_ = PairQueue<IsBefore>(IsBefore{this});
 }
 
 void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {
@@ -80,6 +86,11 @@ void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {
     size_t num_shards = (least + num_threads - 1) / num_threads * num_threads;
     for (size_t i = 0; i < num_shards; ++i) shards_.push_back(make_shard(num_ids));
     team_ = std::make_unique<Team>(num_threads);
+    scratch_.resize(team_->size());
+    for (Scratch& scratch : scratch_) {
+        scratch.sums.assign(num_ids, 0);
+        scratch.made.assign(num_ids, kNoPair);
+    }
     team_->run([&](unsigned thread) {
         for (size_t i = thread; i < num_shards; i += team_->size()) fill_shard(i, order, pieces, alphabet);
     });
