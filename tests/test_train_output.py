@@ -84,3 +84,11 @@ def test_numbers_that_nothing_can_hold_are_refused_at_once(train, tmp_path, caps
     assert train("-o", "t.json", option) == 2
     assert option.partition("=")[0].rpartition(".")[2] in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_inventories_of_units_that_a_kill_left_behind_are_removed(train, tmp_path):
+    assert train("-o", "t.json") == 0
+    left = tmp_path / "t.json.run" / "units" / "00000.pieces"
+    left.write_bytes(b"left behind")
+    assert train("-o", "t.json") == 0
+    assert not left.exists()

@@ -68,8 +68,8 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     source: str
     """File, folder or hub name."""
     engine: EngineChoice = "auto"
-    """native: ours; cuda: the same ids on an NVIDIA GPU; tokenizers: that library; slow: any other, through
-    Python; auto: native where it gives the reference's ids."""
+    """native: ours; cuda: the same ids on an NVIDIA GPU, in a run over much input; tokenizers: that library;
+    slow: any other, through Python; auto: native where it gives the reference's ids."""
     encoding: str | None = None
     """Of a rank file, such as cl100k_base."""
     pattern: str | None = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gristmill.config import RunJob, TokenizeConfig
-from gristmill.run.inline import InlineBackend
+from gristmill.run.inline import PARALLEL_ENGINES, InlineBackend
 from gristmill.run.local import LocalBackend
 from gristmill.run.process import WorkerProcess, choose_backend, is_small
 from gristmill.run.work import Backend
@@ -20,7 +20,7 @@ def open_backend(config: RunJob, processes: Sequence[WorkerProcess]) -> Backend:
     if is_threads and is_small(config):
         facts = backend.facts()
         assert facts is not None
-        if facts.engine != "native":  # slow enough for processes to pay, and threads do not help it
+        if facts.engine not in PARALLEL_ENGINES:  # slow enough for processes to pay
             run = msgspec.structs.replace(config.run, backend="local")
             return LocalBackend(msgspec.structs.replace(config, run=run), processes)
     return backend

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, TokenizeConfig
+from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunJob, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks, is_remote
 from gristmill.read.ranges import NUM_AHEAD, PART_BYTES
-from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, memory_of
+from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, encodes_on_gpu, memory_of
 from gristmill.run.resources import num_cores
 from gristmill.store.objects import TRANSFER_BYTES
 
@@ -28,6 +28,8 @@ BLOCK_COST = 12
 DOCUMENT_SHARE = 16
 """A document may have this part of the memory: it costs a multiple of its size."""
 MIN_BLOCK_BYTES = 256 << 10
+GPU_BLOCK_BYTES = 64 << 20
+"""Large, since threads take turns at the interpreter for every block."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 
 
@@ -61,7 +63,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     memory = memory_of(run)
     num_workers, workers_limit = _num_workers(config, backend, memory, worker_bytes)
     share = _share(backend, memory, num_workers, worker_bytes)
-    block_bytes, block_limit = _block_bytes(run, share - _table_bytes(config))
+    block_bytes, block_limit = _block_bytes(config, share - _table_bytes(config))
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
     return Budget(
@@ -120,10 +122,13 @@ def _num_workers(
     return (wanted, limit) if wanted <= fitting else (fitting, "memory")
 
 
-def _block_bytes(run: RunConfig, spare: int) -> tuple[int, BlockLimit]:
+def _block_bytes(config: RunJob, spare: int) -> tuple[int, BlockLimit]:
+    run = config.run
     if run.block_bytes is not None:
         return byte_size(run.block_bytes, name="run.block_bytes"), "run.block_bytes"
     fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[run.preset]
+    if encodes_on_gpu(config) and run.preset != "streaming":
+        usual = GPU_BLOCK_BYTES
     return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 
 

@@ -38,6 +38,7 @@ from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.warn import input_warnings
 from gristmill.run.work import Backend, Work, check_bad_fraction
+from gristmill.sidecars import FOLDER
 from gristmill.store import LocalFolder
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
@@ -93,6 +94,7 @@ def count(
         plan = plan_or_resume(LocalFolder(folder), plan, force=force)
         prepare_folder(folder, ())
         if (folder / COUNTED).exists():
+            _remove_parts(folder)  # a kill may have left some
             return CountOutcome(read_counted(folder), None, warnings)
         records, peak = _count_units(plan, folder, backend, on_progress)
         return CountOutcome(_finish(plan, folder, records), peak, warnings)
@@ -148,9 +150,13 @@ def _finish(plan: CountPlan, folder: Path, done: DoneUnits) -> Counted:
     summary = Inventory(folder / INVENTORY).summary
     counted = Counted(ledger=ledger, summary=summary, inventory=inventory)
     write_json(folder / COUNTED, counted)
-    for part in parts:
-        (folder / part.path).unlink(missing_ok=True)
+    _remove_parts(folder)
     return counted
+
+
+def _remove_parts(folder: Path) -> None:
+    for part in (folder / FOLDER).glob(f"*.{SUFFIX}"):
+        part.unlink(missing_ok=True)
 
 
 def _merge_parts(parts: list[FileRecord], folder: Path) -> FileRecord:

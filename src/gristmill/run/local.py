@@ -27,7 +27,7 @@ from gristmill.run.messages import (
     as_error,
 )
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, start_worker
+from gristmill.run.process import WorkerProcess, start_worker, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
@@ -214,7 +214,8 @@ class LocalBackend:
         worker = _Worker(process or start_worker(self._config))
         self._workers.append(worker)
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
-        worker.send(Load(self._config.tokenizer if isinstance(self._config, TokenizeConfig) else None))
+        config = self._config
+        worker.send(Load(tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None))
         if self._prepare is not None:
             worker.send(self._prepare)
 
