@@ -18,23 +18,6 @@ constexpr size_t kMostTied = 1000;
 
 }  // namespace
 
-Vocabulary::Vocabulary(const std::vector<std::string>& tokens) {
-    for (const std::string& token : tokens) append(token);
-}
-
-void Vocabulary::append(std::string_view token) {
-    if (!token.empty()) ids_.emplace(token, size());
-    bytes_.append(token);
-    ends_.push_back(bytes_.size());
-}
-
-uint32_t Vocabulary::find(uint32_t left, uint32_t right) const {
-    auto found = ids_.find(std::string(spelling(left)).append(spelling(right)));
-    return found == ids_.end() ? size() : found->second;
-}
-
-void Vocabulary::add(uint32_t left, uint32_t right) { append(std::string(spelling(left)).append(spelling(right))); }
-
 bool Learner::IsBefore::operator()(const Candidate& a, const Candidate& b) const {
     if (a.count != b.count) return a.count > b.count;
     if (learner->setup_.tie_break == TieBreak::bytes && a.key != b.key) {
@@ -94,6 +77,7 @@ void Learner::rebuild() {
     }
     bool is_first = num_rescans_ == 1 && setup_.first_floor > 0;
     floor_ = is_first ? std::max(lowest_, setup_.first_floor) : floor_for(std::move(counts));
+    pairs_ = PairTable(2 * wanted_pairs());
     for (uint32_t i = 0; i < all.size(); ++i) {
         if (all[i].count >= floor_ && is_short_enough(all[i].key)) pairs_.add(all[i].key, all[i].count);
     }
@@ -156,7 +140,7 @@ void Learner::prune() {
         if (pairs_[i].count >= floor_) counts.push_back(pairs_[i].count);
     }
     floor_ = std::max(floor_, floor_for(std::move(counts)));
-    PairTable left;
+    PairTable left(2 * wanted_pairs());
     std::vector<uint32_t> kept;
     for (uint32_t i = 0; i < pairs_.size(); ++i) {
         if (pairs_[i].count < floor_) continue;
@@ -266,11 +250,7 @@ void Learner::apply_chosen() {
         shard.begin_round();
         for (const Chosen& chosen : chosen_) shard.apply(chosen.rule, chosen.pair);
     });
-    for (size_t i = 0; i < chosen_.size(); ++i) {
-        pairs_[chosen_[i].pair].count = 0;
-        settle(i, chosen_[i], Side::left);
-        settle(i, chosen_[i], Side::right);
-    }
+    settle(is_large);
     for_each_shard(is_large, [&](Shard& shard) { shard.write_lists(pairs_, floor_); });
     if (pairs_.size() > prune_at_) prune();
 }
@@ -288,39 +268,6 @@ void Learner::record(const Chosen& chosen) {
     lengths_[rule.token] = lengths_[rule.left] + lengths_[rule.right];
     rules_.push_back(rule);
     counts_.push_back(chosen.count);
-}
-
-// What stood beside the new token stands beside it no longer as it did: old pairs lose, new ones are made.
-void Learner::settle(size_t merge, const Chosen& chosen, Side side) {
-    const Rule& rule = chosen.rule;
-    met_.clear();
-    size_t size;
-    for (auto& shard : shards_) {
-        Neighbour* neighbours = shard->neighbours(merge, side, size);
-        for (size_t i = 0; i < size; ++i) {
-            if (sums_[neighbours[i].token] == 0) met_.push_back(neighbours[i].token);
-            sums_[neighbours[i].token] += neighbours[i].count;
-        }
-    }
-    for (uint32_t token : met_) {
-        uint32_t beside = token == rule.token ? rule.left : token;
-        uint32_t old = pairs_.find(side == Side::left ? pair_key(beside, rule.left) : pair_key(rule.right, beside));
-        if (old != kNoPair) pairs_[old].count -= sums_[token];
-        made_[token] = new_pair(rule, side, token, sums_[token]);
-        sums_[token] = 0;
-    }
-    for (auto& shard : shards_) {
-        Neighbour* neighbours = shard->neighbours(merge, side, size);
-        for (size_t i = 0; i < size; ++i) neighbours[i].pair = made_[neighbours[i].token];
-    }
-}
-
-uint32_t Learner::new_pair(const Rule& rule, Side side, uint32_t token, int64_t count) {
-    uint64_t key = side == Side::left ? pair_key(token, rule.token) : pair_key(rule.token, token);
-    if (count < floor_ || !is_short_enough(key)) return kNoPair;
-    uint32_t pair = pairs_.add(key, count);
-    queue_.push({count, key, pair});
-    return pair;
 }
 
 }  // namespace gristmill::train

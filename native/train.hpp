@@ -5,14 +5,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "train_alphabet.hpp"
 #include "train_pairs.hpp"
 #include "train_shard.hpp"
 #include "train_team.hpp"
+#include "train_vocabulary.hpp"
 
 namespace gristmill::train {
 
@@ -29,27 +28,6 @@ struct Setup {
     TieBreak tie_break = TieBreak::ids;
     unsigned num_threads = 1;
     int64_t first_floor = 0;  // 0: chosen. The result is the same for any.
-};
-
-// The tokens so far.
-class Vocabulary {
-public:
-    explicit Vocabulary(const std::vector<std::string>& tokens);
-
-    uint32_t size() const { return static_cast<uint32_t>(ends_.size()) - 1; }
-    std::string_view spelling(uint32_t id) const {
-        return std::string_view(bytes_).substr(ends_[id], ends_[id + 1] - ends_[id]);
-    }
-    // Id of the token that two others make, or size() where it would be new.
-    uint32_t find(uint32_t left, uint32_t right) const;
-    void add(uint32_t left, uint32_t right);
-
-private:
-    void append(std::string_view token);
-
-    std::string bytes_;
-    std::vector<size_t> ends_{0};
-    std::unordered_map<std::string, uint32_t> ids_;
 };
 
 class Learner {
@@ -79,6 +57,23 @@ private:
         bool has_followers;
     };
 
+    // A token that new ones have met on one side, over all shards.
+    struct Met {
+        uint32_t token;
+        uint32_t pair;  // that the two make from now on, or kNoPair
+        int64_t count;
+    };
+    // One side of one merge of a round: 2 * merge is its left one. Which thread settles it changes nothing.
+    struct Meeting {
+        std::vector<Met>* met;  // of its thread
+        size_t begin, end;      // there
+    };
+    struct Scratch {
+        std::vector<Met> met;
+        std::vector<int64_t> sums;   // by token, 0 between meetings
+        std::vector<uint32_t> made;  // pair by token, of the meeting at hand
+    };
+
     void load(const Pieces& pieces, const Alphabet& alphabet);
     void fill_shard(size_t index, const std::vector<uint32_t>& order, const Pieces& pieces, const Alphabet& alphabet);
     void for_each_shard(bool is_worth_threads, const std::function<void(Shard&)>& work);
@@ -101,8 +96,14 @@ private:
     void apply_chosen();
     void relearn();
     void record(const Chosen& chosen);
-    void settle(size_t merge, const Chosen& chosen, Side side);
-    uint32_t new_pair(const Rule& rule, Side side, uint32_t token, int64_t count);
+
+    void settle(bool is_worth_threads);
+    template <typename Work>
+    void for_each_meeting(bool is_worth_threads, const Work& work);
+    void add_up(size_t meeting, Scratch& scratch);
+    void number_new_pairs();
+    void take_from_old_pairs(size_t meeting);
+    void hand_out_numbers(size_t meeting, Scratch& scratch) const;
 
     Setup setup_;
     Vocabulary vocabulary_;
@@ -127,8 +128,8 @@ private:
     std::vector<Candidate> tied_;
     int64_t crowded_count_ = 0;  // so many pairs have this count that they are not looked at together
 
-    std::vector<int64_t> sums_;  // by token, while one merge is settled
-    std::vector<uint32_t> met_, made_;
+    std::vector<Meeting> meetings_;
+    std::vector<Scratch> scratch_;  // by thread
 };
 
 // Bytes that a Learner holds at its peak for pieces of `num_symbols` symbols in all. More only where one pair is a large part

@@ -53,8 +53,6 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
     left_round_.assign(num_ids, 0);
     right_round_.assign(num_ids, 0);
     tied_round_.assign(num_ids, 0);
-    sums_.assign(num_ids, 0);
-    made_.assign(num_ids, kNoPair);
     for (uint32_t token : alphabet.tokens()) {
         if (token == Alphabet::kNoToken) continue;
         if (token >= vocabulary_.size()) throw std::invalid_argument("the alphabet has an id that no token has");
@@ -80,6 +78,11 @@ void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {
     size_t num_shards = (least + num_threads - 1) / num_threads * num_threads;
     for (size_t i = 0; i < num_shards; ++i) shards_.push_back(make_shard(num_ids));
     team_ = std::make_unique<Team>(num_threads);
+    scratch_.resize(team_->size());
+    for (Scratch& scratch : scratch_) {
+        scratch.sums.assign(num_ids, 0);
+        scratch.made.assign(num_ids, kNoPair);
+    }
     team_->run([&](unsigned thread) {
         for (size_t i = thread; i < num_shards; i += team_->size()) fill_shard(i, order, pieces, alphabet);
     });

@@ -1,10 +1,17 @@
 #include "train_pairs.hpp"
 
+#include <bit>
 #include <stdexcept>
 
 namespace gristmill::train {
 
-PairTable::PairTable() : small_(size_t{kSmallIds} * kSmallIds, kNoPair), slots_(1 << 12, kNoPair), mask_(slots_.size() - 1) {}
+PairTable::PairTable(size_t num_expected)
+    : small_(size_t{kSmallIds} * kSmallIds, kNoPair), slots_(slots_for(num_expected), kNoPair), mask_(slots_.size() - 1) {
+    pairs_.reserve(num_expected);
+}
+
+// At most half of them are taken: most pairs that are looked up are not there.
+size_t PairTable::slots_for(size_t num_pairs) { return std::bit_ceil(std::max<size_t>(2 * num_pairs, 1 << 12)); }
 
 uint32_t PairTable::add(uint64_t key, int64_t count) {
     if (pairs_.size() >= kNoPair) throw std::length_error("more than 4 billion distinct pairs");
@@ -14,7 +21,7 @@ uint32_t PairTable::add(uint64_t key, int64_t count) {
         small_[small_slot(key)] = index;
         return index;
     }
-    if ((num_placed_ + 1) * 3 > slots_.size() * 2) {
+    if ((num_placed_ + 1) * 2 > slots_.size()) {
         size_t size = slots_.size() * 2;
         HugeVector<uint32_t>().swap(slots_);
         slots_.assign(size, kNoPair);

@@ -23,7 +23,8 @@ struct Pair {
 // Numbers pairs in the order they are added.
 class PairTable {
 public:
-    PairTable();
+    // Grows, but has room for so many at once.
+    explicit PairTable(size_t num_expected = 0);
 
     size_t size() const { return pairs_.size(); }
     Pair& operator[](uint32_t index) { return pairs_[index]; }
@@ -35,6 +36,12 @@ public:
             uint32_t index = slots_[slot];
             if (index == kNoPair || pairs_[index].key == key) return index;
         }
+    }
+    // What find() will look at first, and then.
+    void prefetch_slot(uint64_t key) const { __builtin_prefetch(first_slot(key)); }
+    void prefetch_pair(uint64_t key) const {
+        uint32_t index = *first_slot(key);
+        if (index != kNoPair) __builtin_prefetch(&pairs_[index]);
     }
     uint32_t find_or_add(uint64_t key) {
         uint32_t index = find(key);
@@ -48,11 +55,15 @@ private:
     static constexpr uint32_t kSmallIds = 512;
     static bool is_small(uint64_t key) { return left_of(key) < kSmallIds && right_of(key) < kSmallIds; }
     static size_t small_slot(uint64_t key) { return size_t{left_of(key)} * kSmallIds + right_of(key); }
+    const uint32_t* first_slot(uint64_t key) const {
+        return is_small(key) ? &small_[small_slot(key)] : &slots_[hash(key) & mask_];
+    }
     static size_t hash(uint64_t key) {
         key *= 0x9E3779B97F4A7C15ull;
         return static_cast<size_t>(key ^ key >> 31);
     }
     void place(uint32_t index);
+    static size_t slots_for(size_t num_pairs);
 
     HugeVector<Pair> pairs_;
     std::vector<uint32_t> small_;

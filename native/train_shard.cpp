@@ -1,5 +1,6 @@
 #include "train_shard.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -321,13 +322,18 @@ private:
         }
     }
 
-    // Lists lie in the order of their pairs' numbers: what is left is moved down in one sweep.
+    // What is left is moved down in one sweep, in the order the lists lie in.
     void compact(const PairTable& pairs, int64_t floor, size_t need) {
-        uint64_t end = 0;
+        std::vector<uint32_t> left;
         for (uint32_t i = 0; i < slices_.size(); ++i) {
+            if (pairs[i].count < floor) slices_[i].size = 0;
+            if (slices_[i].size) left.push_back(i);
+        }
+        std::sort(left.begin(), left.end(), [&](uint32_t a, uint32_t b) { return slices_[a].begin < slices_[b].begin; });
+        uint64_t end = 0;
+        for (uint32_t i : left) {
             Slice& slice = slices_[i];
-            if (pairs[i].count < floor) slice.size = 0;
-            if (slice.size && slice.begin != end) {
+            if (slice.begin != end) {
                 std::memmove(lists_.data() + end, lists_.data() + slice.begin, slice.size * sizeof(uint32_t));
             }
             slice.begin = end;
