@@ -83,6 +83,8 @@ std::shared_ptr<Model> compile_merges(nb::dict vocab, nb::list merges, const std
     std::vector<std::pair<std::string_view, std::string_view>> pairs;
     pairs.reserve(nb::len(merges));
     for (nb::handle merge : merges) pairs.push_back(pair_of(merge));
+    // Their texts lie in the caller's objects, which nobody changes meanwhile.
+    nb::gil_scoped_release release;
     return std::make_shared<Model>(from_merges(input, pairs));
 }
 
@@ -536,10 +538,25 @@ nb::tuple count_symbols_of(Bytes bytes, Offsets offsets, Array<uint64_t> counts,
 
 using Rules = nb::ndarray<const uint32_t, nb::shape<-1, 3>, nb::c_contig, nb::device::cpu>;
 
+// How often each rule's token is there once all later rules are taken back, from how often each token is there.
+nb::object take_back_rules(Rules rules, Array<int64_t> used) {
+    std::vector<int64_t> left(used.data(), used.data() + used.size());
+    std::vector<int64_t> taken(rules.shape(0));
+    for (size_t i = taken.size(); i-- > 0;) {
+        const uint32_t* rule = rules.data() + i * 3;
+        if (std::max({rule[0], rule[1], rule[2]}) >= left.size()) throw nb::value_error("a rule has an id that no token has");
+        taken[i] = left[rule[2]];
+        left[rule[0]] += taken[i];
+        left[rule[1]] += taken[i];
+    }
+    return array_of(std::move(taken));
+}
+
 void bind_train(nb::module_& m) {
     using train::Learner;
     m.def("count_symbols", &count_symbols_of, nb::arg("bytes").noconvert(), nb::arg("offsets").noconvert(),
           nb::arg("counts").noconvert(), "symbols"_a);
+    m.def("take_back_rules", &take_back_rules, nb::arg("rules").noconvert(), nb::arg("used").noconvert());
     m.def("training_memory", &train::memory_needed, "num_pieces"_a, "num_symbols"_a, "vocab_size"_a, "num_threads"_a);
     nb::class_<Learner>(m, "Learner")
         .def("__init__", [](Learner* self, Bytes bytes, Offsets offsets, Array<uint64_t> counts, const std::string& symbols,
@@ -569,14 +586,21 @@ void bind_train(nb::module_& m) {
              nb::arg("alphabet").noconvert(), nb::arg("alphabet_ids").noconvert(), "tokens"_a, nb::arg("known").noconvert(),
              "vocab_size"_a, "min_frequency"_a, "max_token_length"_a.none(), "tie_break"_a, "num_threads"_a, "first_floor"_a)
         .def("advance", &Learner::advance, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("forget_pieces", &Learner::forget_pieces, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("num_tokens", [](const Learner& learner) { return learner.vocabulary().size(); })
         .def_prop_ro("num_rules", [](const Learner& learner) { return learner.rules().size(); })
         .def_prop_ro("num_rescans", &Learner::num_rescans)
-        .def("token", [](const Learner& learner, uint32_t id) {
-            if (id >= learner.vocabulary().size()) throw nb::index_error("no token has this id");
-            std::string_view token = learner.vocabulary().spelling(id);
-            return nb::bytes(token.data(), token.size());
-        }, "id"_a)
+        .def_prop_ro("text_bytes", &Learner::text_bytes)
+        .def("tokens", [](const Learner& learner, uint32_t begin) {
+            const auto& vocabulary = learner.vocabulary();
+            std::string text;
+            std::vector<int64_t> offsets{0};
+            for (uint32_t id = begin; id < vocabulary.size(); ++id) {
+                text += vocabulary.spelling(id);
+                offsets.push_back(static_cast<int64_t>(text.size()));
+            }
+            return nb::make_tuple(nb::bytes(text.data(), text.size()), array_of(std::move(offsets)));
+        }, "begin"_a)
         .def("rules", [](const Learner& learner, size_t begin) {
             const auto& rules = learner.rules();
             begin = std::min(begin, rules.size());

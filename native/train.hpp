@@ -38,11 +38,16 @@ public:
     // Learns for about so long; true when there is nothing left to learn.
     bool advance(double seconds);
 
+    // Gives up the pieces and all that is known of pairs: what was learned stays, and nothing more can be.
+    void forget_pieces();
+
     const Vocabulary& vocabulary() const { return vocabulary_; }
     // Learned ones only, in order, with the count each pair had.
     const std::vector<Rule>& rules() const { return rules_; }
     const std::vector<int64_t>& counts() const { return counts_; }
     int64_t floor() const { return floor_; }
+    // Of all pieces, each as often as it occurs.
+    int64_t text_bytes() const { return text_bytes_; }
     size_t num_rescans() const { return num_rescans_; }
 
 private:
@@ -116,7 +121,7 @@ private:
     std::unique_ptr<Team> team_;
     PairTable pairs_;
     PairQueue<IsBefore> queue_{IsBefore{this}};
-    int64_t lowest_, floor_ = 0;
+    int64_t lowest_, floor_ = 0, text_bytes_ = 0;
     size_t prune_at_ = 0, num_rescans_ = 0;
     bool is_built_ = false, is_finished_ = false;
 

@@ -36,10 +36,11 @@ std::vector<uint32_t> order_by_count(const Pieces& pieces) {
     return order;
 }
 
-void check_counts(const Pieces& pieces) {
+int64_t text_bytes_of(const Pieces& pieces) {
     unsigned __int128 total = 0;
     for (size_t i = 0; i < pieces.size; ++i) total += static_cast<unsigned __int128>(pieces.counts[i]) * pieces.length(i);
     if (total > INT64_MAX) throw std::length_error("the pieces occur more than 2^63 times");
+    return static_cast<int64_t>(total);
 }
 
 }  // namespace
@@ -65,8 +66,15 @@ Learner::Learner(const Pieces& pieces, const Alphabet& alphabet, const Setup& se
         lengths_[rule.token] = lengths_[rule.left] + lengths_[rule.right];
         has_followers_[rule.left] = has_followers_[rule.right] = true;
     }
-    check_counts(pieces);
+    text_bytes_ = text_bytes_of(pieces);
     load(pieces, alphabet);
+}
+
+void Learner::forget_pieces() {
+    is_built_ = is_finished_ = true;
+    shards_.clear();
+    pairs_ = PairTable();
+    queue_ = PairQueue<IsBefore>(IsBefore{this});
 }
 
 void Learner::load(const Pieces& pieces, const Alphabet& alphabet) {

@@ -37,12 +37,12 @@ class Draft:
     """A file being written: under a hidden name until `commit`; on the shelf, where whoever must clean up
     finds it."""
 
-    def __init__(self, path: Path, shelf: list[Draft]) -> None:
+    def __init__(self, path: Path, shelf: list[Draft], *, is_hashed: bool = True) -> None:
         self.path = path
         self.shelf = shelf
         self.temporary = _hidden_name(path)
         self.num_bytes = 0
-        self._hash = hashlib.sha256()
+        self._hash = hashlib.sha256() if is_hashed else None
         self._digest: str | None = None
         self._is_safe = False
         with reported(path):
@@ -62,7 +62,8 @@ class Draft:
         if not view.nbytes:
             return 0
         view = view.cast("B")
-        self._hash.update(view)
+        if self._hash is not None:
+            self._hash.update(view)
         with reported(self.path):
             self._file.write(view)
         self.num_bytes += len(view)
@@ -113,6 +114,7 @@ class Draft:
     def record(self, folder: Path) -> FileRecord:
         """What the run folder is told about it."""
         path = self.path.relative_to(folder).as_posix()
+        assert self._digest or self._hash, "a draft that is not hashed has no record"
         sha256 = self._digest or self._hash.hexdigest()
         return FileRecord(path=path, num_bytes=self.num_bytes, sha256=sha256)
 

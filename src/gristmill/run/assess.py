@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,12 +27,16 @@ OTHERS = "others"
 COUNTER_BYTES = 64 << 20
 
 
-def assess(
-    folder: Path, cut: Cut, merges: Merges, *, num_special: int, takes_whole: bool, num_threads: int
-) -> Fit | None:
-    """How well the merges fit the sample of a count; None where it kept none.
+class CutSample(NamedTuple):
+    """The sample of a count, as pieces."""
 
-    `takes_whole`: a piece that is a token is that token, whatever the merges say."""
+    sources: list[tuple[str, Pieces]]
+    num_documents: int
+    is_held_out: bool
+
+
+def cut_sample(folder: Path, cut: Cut) -> CutSample | None:
+    """The sample that a count kept, if any; it needs no merges, so it can be cut while they are learned."""
     plan = read_any_plan(folder)
     if not isinstance(plan, CountPlan):
         return None
@@ -39,15 +44,25 @@ def assess(
     num_documents = sum(len(sample.files) for sample in samples)
     if num_documents == 0:
         return None
-    engine = NativeEngine(spec_of(merges, takes_whole=takes_whole))
     names = _name_sources([file.path for file in plan.files], samples)
+    sources = list(_pieces_by_source(samples, names, cut))
+    return CutSample(sources, num_documents, plan.config.count.held_out > 0)
+
+
+def assess(
+    sample: CutSample, merges: Merges, *, num_special: int, takes_whole: bool, num_threads: int
+) -> Fit:
+    """How well the merges fit the sample of a count.
+
+    `takes_whole`: a piece that is a token is that token, whatever the merges say."""
+    engine = NativeEngine(spec_of(merges, takes_whole=takes_whole))
     return measure_fit(
         Usage(engine, len(merges.tokens), num_threads=num_threads),
         merges,
-        _pieces_by_source(samples, names, cut),
-        num_documents=num_documents,
+        sample.sources,
+        num_documents=sample.num_documents,
         num_special=num_special,
-        is_held_out=plan.config.count.held_out > 0,
+        is_held_out=sample.is_held_out,
     )
 
 

@@ -17,7 +17,7 @@ from gristmill.files import write_whole
 from gristmill.job import byte_size
 from gristmill.run.budget import RUN_BYTES
 from gristmill.run.folder import CHECKPOINT
-from gristmill.run.learning_events import LearningEvents
+from gristmill.run.learning_events import LearningEvents, count_characters
 from gristmill.run.resources import available_memory, num_cores
 from gristmill.spec import TokenizerSpec
 from gristmill.training.cut import SPACES, build_cut, cut_of
@@ -43,7 +43,6 @@ def learn_merges(
     num_threads = config.run.workers or num_cores()
     _check_memory(config, inventory, vocab_size, num_threads)
     pieces = inventory.load()
-    events = LearningEvents(folder, pieces, vocab_size=vocab_size, is_marked=inventory.cut.marks)
     key = _learning_key(config, inventory)
     learning = Learning(
         pieces,
@@ -53,6 +52,12 @@ def learn_merges(
         max_token_length=learn.max_token_length,
         tie_break=learn.tie_break,
         num_threads=num_threads,
+    )
+    events = LearningEvents(
+        folder,
+        vocab_size=vocab_size,
+        text_bytes=learning.text_bytes,
+        num_symbols=count_characters(pieces) if inventory.cut.marks else learning.text_bytes,
     )
     del pieces  # learning has its own copy
     written = time.monotonic()

@@ -22,10 +22,10 @@ CURVE_POINTS = 200
 class LearningEvents:
     """Writes an event about once a second; none where the counts are another run's."""
 
-    def __init__(self, folder: Path, pieces: Pieces, *, vocab_size: int, is_marked: bool) -> None:
+    def __init__(self, folder: Path, *, vocab_size: int, text_bytes: int, num_symbols: int) -> None:
         self._path = folder / EVENTS if (folder / PLAN).exists() else None
         self._vocab_size = vocab_size
-        self._text_bytes, self._num_symbols = _measure(pieces, is_marked=is_marked)
+        self._text_bytes, self._num_symbols = text_bytes, num_symbols
         self._last = 0.0
 
     def is_due(self) -> bool:
@@ -71,11 +71,8 @@ class LearningEvents:
             file.write(msgspec.json.encode(line) + b"\n")
 
 
-def _measure(pieces: Pieces, *, is_marked: bool) -> tuple[int, int]:
-    """Bytes of the text that was counted, and the symbols it consists of before any merge."""
-    counts = pieces.counts.astype(np.float64)  # a sum of products may exceed 64 bits; digits do not matter
-    text_bytes = float(np.dot(np.diff(pieces.offsets), counts))
-    if not is_marked:
-        return int(text_bytes), int(text_bytes)
+def count_characters(pieces: Pieces) -> int:
+    """Characters of the text that was counted."""
     starts = np.concatenate([[0], np.cumsum((pieces.text & 0xC0) != 0x80)])
-    return int(text_bytes), int(np.dot(np.diff(starts[pieces.offsets]), counts))
+    # A sum of products may exceed 64 bits; digits do not matter.
+    return int(np.dot(np.diff(starts[pieces.offsets]), pieces.counts.astype(np.float64)))

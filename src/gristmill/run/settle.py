@@ -9,7 +9,6 @@ import msgspec
 
 from gristmill.config import TokenizeConfig
 from gristmill.errors import ConfigError
-from gristmill.formats import default_mode, formats_of
 from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile
@@ -81,6 +80,8 @@ def _likely_ends(special_tokens: Mapping[str, int]) -> dict[str, int]:
 
 def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
     """The layout of every shard, or what is missing to settle it."""
+    from gristmill.formats import default_mode, formats_of  # a training has none
+
     formats = formats_of(config.write)
     mode = config.pack.mode or default_mode(formats)
     eos_id = _end_id(config.encode.add_eos, config.encode.eos_id, facts.eos_id, "eos", facts)

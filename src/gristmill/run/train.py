@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from gristmill.config import TrainConfig
-from gristmill.run.assess import assess
+from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
 from gristmill.run.folder import CHECKPOINT, INVENTORY, REPORT, locked, remove_temporaries, write_json
 from gristmill.run.learn import OnLearning, check_training, learn_merges, load_base
@@ -19,7 +20,6 @@ from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
 from gristmill.store import refuse_remote
-from gristmill.training.cut import Cut
 from gristmill.training.figures import script_shares
 from gristmill.training.fit import Fit, longest_tokens, merge_counts
 from gristmill.training.inventory import Inventory, MergeReport, merge_inventories
@@ -77,10 +77,13 @@ def train(
             outcome = _count(config, folder, force=force, on_progress=on_progress, processes=processes)
             clock.end("count", outcome.peak_memory_bytes if outcome else None)
             inventory, left_out = _inventory(config, folder)
-            merges = learn_merges(config, folder, inventory, on_learning)
-            clock.end("learn")
-            output.write(_tokenizer_json(config, inventory, merges), roles_of(config.learn))
-            fit = _assess(config, folder, inventory.cut, merges) if outcome else None
+            with ThreadPoolExecutor(1, "aside") as aside:
+                sample = aside.submit(cut_sample, folder, inventory.cut) if outcome else None
+                merges = learn_merges(config, folder, inventory, on_learning)
+                clock.end("learn")
+                writing = aside.submit(_write, output, config, inventory, merges)
+                fit = _assess(config, sample.result(), merges) if sample else None
+                writing.result()
             clock.end("assess")
             result = TrainResult(
                 output=str(output.path),
@@ -151,14 +154,19 @@ def _tokenizer_json(config: TrainConfig, inventory: Inventory, merges: Merges) -
     return new_json(merges, special_tokens=config.learn.special_tokens, splits=cut.splits, form=cut.form)
 
 
-def _assess(config: TrainConfig, folder: Path, cut: Cut, merges: Merges) -> Fit | None:
+def _write(output: Output, config: TrainConfig, inventory: Inventory, merges: Merges) -> None:
+    output.write(_tokenizer_json(config, inventory, merges), roles_of(config.learn))
+
+
+def _assess(config: TrainConfig, sample: CutSample | None, merges: Merges) -> Fit | None:
+    if sample is None:
+        return None
     num_special, takes_whole = len(set(config.learn.special_tokens)), False
     if config.learn.extend is not None:
         base = load_base(config.learn.extend)
         num_special, takes_whole = len(base.added_tokens), getattr(base.model, "ignore_merges", False)
     return assess(
-        folder,
-        cut,
+        sample,
         merges,
         num_special=num_special,
         takes_whole=takes_whole,

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _native
 from gristmill.engines import Engine
 from gristmill.scripts import SCRIPTS
 from gristmill.training.figures import scripts_of
@@ -83,7 +84,10 @@ class Usage:
         used = np.bincount(ids, weights=np.repeat(counts, lengths), minlength=len(self.by_token))
         self.by_token += used.astype(np.int64)
         amounts = np.stack([np.diff(pieces.offsets) * counts, lengths * counts], axis=1)
-        np.add.at(self._scripts, scripts_of(pieces), amounts)
+        scripts = scripts_of(pieces)
+        for column in range(2):
+            sums = np.bincount(scripts, weights=amounts[:, column], minlength=len(SCRIPTS))
+            self._scripts[:, column] += sums.astype(np.int64)
         return Share(*map(int, amounts.sum(axis=0)))
 
     def scripts(self) -> dict[str, Share]:
@@ -125,19 +129,14 @@ def compression_curve(by_token: NDArray[np.int64], merges: Merges, text: Share) 
 
     A vocabulary that lacks the last merges gives the two halves where this one gives a merged token: so the
     merges are taken back one by one, and each costs as many tokens as it had made."""
-    used = by_token.tolist()
     num_new = len(merges.counts)
-    num_tokens = text.num_tokens
     num_before = len(merges.tokens) - num_new
-    shown = {*np.linspace(0, num_new, CURVE_POINTS).astype(int).tolist()}
-    curve = []
-    rules = merges.rules.tolist()
-    for number in range(num_new, -1, -1):
-        if number in shown and num_tokens:
-            curve.append((num_before + number, round(text.num_bytes / num_tokens, 4)))
-        if number:
-            left, right, token = rules[len(rules) - num_new + number - 1]
-            num_tokens += used[token]
-            used[left] += used[token]
-            used[right] += used[token]
-    return curve[::-1]
+    learned = np.ascontiguousarray(merges.rules[len(merges.rules) - num_new :])
+    made = np.concatenate([[0], np.cumsum(_native.take_back_rules(learned, by_token))])
+    num_tokens = (text.num_tokens + made[-1] - made).tolist()
+    shown = sorted({*np.linspace(0, num_new, CURVE_POINTS).astype(int).tolist()})
+    return [
+        (num_before + number, round(text.num_bytes / num_tokens[number], 4))
+        for number in shown
+        if num_tokens[number]
+    ]

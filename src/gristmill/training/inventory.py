@@ -109,7 +109,7 @@ def _read(reader: _native.InventoryReader, max_bytes: int) -> Pieces:
 
 def write_draft(path: Path, write: Callable[[Draft], T]) -> T:
     """Let a function write a file that appears whole, or not at all."""
-    draft = Draft(path, [])
+    draft = Draft(path, [], is_hashed=False)
     try:
         result = write(draft)
         draft.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from gristmill import _native
 from gristmill.errors import ConfigError, InputError
 from gristmill.training.inventory import Pieces
-from gristmill.training.start import Start, Symbols, check_room, spelling, token_text
+from gristmill.training.start import Start, Symbols, check_room, spelling, token_text, token_texts
 
 TieBreak = Literal["tokenizers", "bytes"]
 """Which of several pairs with the same count comes first: that with the smaller ids, left then right, as in
@@ -84,17 +85,24 @@ class Learning:
             raise InputError(f"no merges can be learned from these pieces: {error}") from error
 
     def run(self, report: Callable[[Progress], None] | None = None) -> Merges:
-        """Learn to the end; `report` is called a few times a second and may raise to stop."""
+        """Learn to the end, after which the pieces are gone; `report` is called a few times a second and may
+        raise to stop."""
         while not self._learner.advance(REPORT_S):
             if report is not None:
                 report(Progress(self._learner.num_tokens, self.rules))
-        new = range(len(self._start.tokens), self._learner.num_tokens)
-        symbols = self._start.symbols
-        tokens = [token_text(self._learner.token(id_), symbols) for id_ in new]
-        everything = self._start.tokens + tokens
+        symbols, start = self._start.symbols, self._start.tokens
+        tokens = start + token_texts(*self._learner.tokens(len(start)), symbols)
         rules = self.rules()
-        pairs = [(everything[left], everything[right]) for left, right, _ in rules.tolist()]
-        return Merges(symbols, everything, rules, self._learner.counts(), pairs)
+        left, right = (map(tokens.__getitem__, rules[:, side].tolist()) for side in (0, 1))
+        pairs = list(zip(left, right, strict=True))
+        # Giving the memory of many pieces back takes a while, and nobody need wait for it.
+        Thread(target=self._learner.forget_pieces, name="forget").start()
+        return Merges(symbols, tokens, rules, self._learner.counts(), pairs)
+
+    @property
+    def text_bytes(self) -> int:
+        """Of all pieces, each as often as it occurs."""
+        return self._learner.text_bytes
 
     def counts(self) -> NDArray[np.int64]:
         """How often the pair of each merge learned so far occurred when it was merged."""

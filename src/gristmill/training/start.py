@@ -5,6 +5,7 @@ Ids are those of `tokenizers`: special tokens as given, then the alphabet by cod
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -54,10 +55,10 @@ def new_start(
     reserved = special_tokens if symbols == "bytes" else (*special_tokens, *BYTE_TOKENS)
     tokens = list(dict.fromkeys(reserved))
     ids = {token: id_ for id_, token in enumerate(tokens)}
-    found, counts = _native.count_symbols(*pieces, symbols=symbols)
-    kept = _most_frequent(found, counts, max_alphabet)
     if symbols == "bytes" and is_whole_alphabet:
         kept = list(range(256))
+    else:
+        kept = _most_frequent(*_native.count_symbols(*pieces, symbols=symbols), max_alphabet)
     text = {
         symbol: _CHARACTERS[symbol] if symbols == "bytes" else chr(symbol).replace(" ", SPACE_MARK)
         for symbol in kept
@@ -103,6 +104,15 @@ def token_text(spelled: bytes, symbols: Symbols) -> str:
     if symbols == "characters":
         return spelled.decode().replace(" ", SPACE_MARK)
     return spelled.decode("latin-1").translate(_CHARACTERS)
+
+
+def token_texts(spelled: bytes, offsets: NDArray[np.int64], symbols: Symbols) -> list[str]:
+    """The same for tokens of one flat buffer."""
+    bounds = offsets.tolist()
+    if symbols == "characters":
+        return [token_text(spelled[start:stop], symbols) for start, stop in pairwise(bounds)]
+    text = token_text(spelled, symbols)  # a character for every byte
+    return [text[start:stop] for start, stop in pairwise(bounds)]
 
 
 def check_room(start: Start, vocab_size: int) -> None:
