@@ -27,7 +27,7 @@ demo: $(VENV)/installed  ## text found on this machine to shards: planned, writt
 	$(BIN)/gristmill demo
 
 test: lint types native-test browser  ## everything that must hold before a change goes in
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # The live page is tested in Chromium.
 browser:

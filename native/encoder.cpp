@@ -54,11 +54,12 @@ std::unique_ptr<Transducer> word_transducer(const Model& model) {
     return std::make_unique<Transducer>(std::move(classes), std::move(table), 1);
 }
 
-Encoder::Encoder(const Program& program, size_t cache_bytes) : program_(program), pieces_(*program.model, cache_bytes) {}
+Encoder::Encoder(const Program& program, size_t cache_bytes)
+    : program_(program), table_(cache_bytes), parts_(*program.model, table_, nullptr), pieces_(*program.model, table_, &parts_) {}
 
 size_t Encoder::memory_bytes() const {
     size_t pieces = chain_pieces_[0].capacity() + chain_pieces_[1].capacity();
-    return pieces_.memory_bytes() + ends_.capacity() * sizeof(uint32_t) + pieces * sizeof(PlainSplitter::Piece) +
+    return table_.memory_bytes() + parts_.memory_bytes() + pieces_.memory_bytes() + ends_.capacity() * sizeof(uint32_t) + pieces * sizeof(PlainSplitter::Piece) +
            normalized_.capacity() + prefixed_.capacity();
 }
 
@@ -72,6 +73,7 @@ void Encoder::shrink() {
     release(chain_pieces_[1]);
     release(normalized_);
     release(prefixed_);
+    parts_.shrink();
     pieces_.shrink();
 }
 

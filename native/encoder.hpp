@@ -65,7 +65,8 @@ private:
     std::string_view prefixed(std::string_view text);
 
     const Program& program_;
-    PieceEncoder pieces_;
+    PieceTable table_;
+    PieceEncoder parts_, pieces_;
     IdBuffer* out_ = nullptr;
     std::vector<uint32_t> ends_;
     std::vector<PlainSplitter::Piece> chain_pieces_[2];

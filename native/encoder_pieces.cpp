@@ -11,6 +11,7 @@ namespace gristmill {
 namespace {
 constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
 constexpr size_t kCutsAtATime = 256;
+constexpr unsigned kSeenShift = 64 - 20;  // a bit each for 2^20 hashes
 
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 std::string_view view(const uint8_t* bytes, size_t size) { return {reinterpret_cast<const char*>(bytes), size}; }
@@ -19,24 +20,17 @@ ShortKey load_key(const uint8_t* bytes, size_t size, size_t readable) {
     return readable >= 16 ? ShortKey::load(bytes, size) : ShortKey::load_safely(bytes, size);
 }
 
-// Scripts of three bytes a character (Chinese, Korean, Thai, ...) have cuts nearly everywhere, other words hardly any.
-// The second byte counts for what follows a space. Both are at least E0 when their three upper bits are set.
-bool is_cut_first(uint64_t first_bytes) { return first_bytes & first_bytes << 1 & first_bytes << 2 & 0x8080; }
-bool has_long_characters(const uint8_t* text, size_t size) {
-    uint8_t largest = 0;
-    for (size_t i = 0; i < size; ++i) largest = std::max(largest, text[i]);
-    return largest >= 0xE0;
-}
 }  // namespace
 
-PieceEncoder::PieceEncoder(const Model& model, size_t cache_bytes)
-    : model_(model), has_parts_(!model.drops_bytes()), pieces_(cache_bytes) {
+PieceEncoder::PieceEncoder(const Model& model, PieceTable& table, PieceEncoder* parts)
+    : model_(model), table_(table), parts_(model.drops_bytes() ? nullptr : parts) {
     if (model_.has_unreachable_wholes()) part_flag_ = ShortKey::kPart;
+    if (parts_) seen_.resize(size_t{1} << (64 - kSeenShift - 6));
 }
 
 size_t PieceEncoder::memory_bytes() const {
     size_t words = scratch_.ids.capacity() + scratch_.next.capacity() + scratch_.previous.capacity() + long_ids_.capacity();
-    return pieces_.memory_bytes() + words * sizeof(uint32_t);
+    return (words + cut_ids_.capacity()) * sizeof(uint32_t) + seen_.size() * sizeof(uint64_t);
 }
 
 void PieceEncoder::shrink() {
@@ -44,6 +38,7 @@ void PieceEncoder::shrink() {
     for (auto* buffer : {&scratch_.ids, &scratch_.next, &scratch_.previous, &long_ids_}) {
         if (buffer->capacity() > kKept) std::vector<uint32_t>().swap(*buffer);
     }
+    if (cut_ids_.capacity() > kKept) cut_ids_ = IdBuffer();
 }
 
 void PieceEncoder::start(IdBuffer& out) {
@@ -51,52 +46,40 @@ void PieceEncoder::start(IdBuffer& out) {
     document_begin_ = out.size();
     waiting_ = waiting_bytes_ = 0;
     marks_.clear();
+    limits_.clear();
 }
 
 void PieceEncoder::add(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
-    bool may_cut = has_parts_ && count && has_long_characters(text + begin, ends[count - 1] - begin);
     while (count) {
-        size_t room = std::min(count, kBatch - waiting_);
-        size_t taken = may_cut ? put_whole<true>(text, readable, begin, ends, room) : put_whole<false>(text, readable, begin, ends, room);
-        if (taken) begin = ends[taken - 1];
+        if (waiting_ == kBatch) flush();
+        size_t taken = std::min(count, kBatch - waiting_);
+        limits_.push_back({waiting_, text + readable});
+        put_pieces(text, readable, begin, ends, taken);
+        begin = ends[taken - 1];
         ends += taken;
         count -= taken;
-        if (waiting_ == kBatch) {
-            flush();
-        } else if (count) {
-            taken = put_parts(text, readable, begin, ends, count);
-            begin = ends[taken - 1];
-            ends += taken;
-            count -= taken;
-        }
     }
 }
 
-// As many as come before one that has to be cut.
-template <bool kMayCut>
-size_t PieceEncoder::put_whole(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
-    PieceTable::Homes homes = pieces_.homes();
-    size_t first = waiting_, i = 0, start = begin;
+void PieceEncoder::put_pieces(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
+    PieceTable::Homes homes = table_.homes();
+    size_t first = waiting_, start = begin;
     size_t num_safe = count;  // pieces with 16 readable bytes
     while (num_safe && (num_safe > 1 ? ends[num_safe - 2] : start) + 16 > readable) --num_safe;
-    for (; i < count; ++i) {
+    for (size_t i = 0; i < count; ++i) {
         size_t end = ends[i], size = end - start;
         const uint8_t* piece = text + start;
         if (size <= ShortKey::kMaxBytes) [[likely]] {
-            ShortKey key = i < num_safe ? ShortKey::load(piece, size) : ShortKey::load_safely(piece, size);
-            if (kMayCut && is_cut_first(key.low)) break;
-            put_key(first + i, key, 0, homes);
+            put_key(first + i, i < num_safe ? ShortKey::load(piece, size) : ShortKey::load_safely(piece, size), 0, homes);
         } else {
-            if (kMayCut && is_cut_first(piece[0] | piece[1] << 8)) break;
             put_long(first + i, view(piece, size), 0);
         }
         batch_.starts[first + i] = piece;
         batch_.sizes[first + i] = static_cast<uint32_t>(size);
         start = end;
     }
-    waiting_ += i;
+    waiting_ += count;
     waiting_bytes_ += start - begin;
-    return i;
 }
 
 inline void PieceEncoder::put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes) {
@@ -111,46 +94,39 @@ __attribute__((noinline)) void PieceEncoder::put_long(size_t i, std::string_view
     batch_.hashes[i] = 0;
     if (piece.size() > kLongestRemembered) return;
     batch_.hashes[i] = hash_bytes(piece) ^ flag;
-    pieces_.prefetch_long(batch_.hashes[i]);
+    table_.prefetch_long(batch_.hashes[i]);
 }
 
-// The first piece has to be cut; those after it are taken along as far as they have to be, too. Returns how many.
-size_t PieceEncoder::put_parts(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
-    size_t taken = 0;
-    for (uint32_t start = begin; taken < count; start = ends[taken++]) {
-        size_t size = ends[taken] - start;
-        bool is_cut = text[start] >= 0xE0 || (size > 1 && text[start + 1] >= 0xE0);
-        if (!is_cut || (part_flag_ && model_.may_be_unreachable_whole(view(text + start, size)))) break;
-    }
-    if (taken == 0) {  // such a piece is looked up whole
-        put_part(text + begin, ends[0] - begin, readable - begin, 0);
-        return 1;
-    }
-    uint64_t cuts[kCutsAtATime];  // where, shifted over whether a piece ends there
-    uint64_t start = begin, at = begin, was_end = 1;
-    for (size_t piece = 0; piece < taken;) {
+// Scripts of three bytes a character (Chinese, Korean, Thai, ...) have cuts nearly everywhere, other words hardly any.
+// The second byte counts for what follows a space.
+bool PieceEncoder::is_cut_first(size_t i) const {
+    const uint8_t* piece = batch_.starts[i];
+    return parts_ && (piece[0] >= 0xE0 || (batch_.sizes[i] > 1 && piece[1] >= 0xE0));
+}
+
+void PieceEncoder::add_parts(const uint8_t* piece, size_t size, size_t readable) {
+    const CoverFilter& cover = model_.cover();
+    uint32_t cuts[kCutsAtATime];
+    for (size_t start = 0, at = 0; start < size;) {
         size_t num_cuts = 0;
-        while (piece < taken && num_cuts < kCutsAtATime) {  // whether there is a cut cannot be guessed: no branch on it
-            at += utf8_length(text[at]);
-            uint64_t is_end = at == ends[piece];
-            cuts[num_cuts] = at << 1 | is_end;
-            piece += is_end;
-            num_cuts += is_end | !may_cover(text, readable, at);
+        while (at < size && num_cuts < kCutsAtATime) {  // whether there is a cut cannot be guessed: no branch on it
+            at += utf8_length(piece[at]);
+            bool is_inside = at >= 3 && at + 3 <= readable;
+            bool may_cover = at < size && (is_inside ? cover.may_cover_between(piece + at) : cover.may_cover(piece, size, at));
+            cuts[num_cuts] = static_cast<uint32_t>(at);
+            num_cuts += !may_cover;
         }
         for (size_t i = 0; i < num_cuts; ++i) {
-            uint64_t cut = cuts[i] >> 1, is_end = cuts[i] & 1;
-            put_part(text + start, cut - start, readable - start, part_flag_ & ((was_end & is_end) - 1));
-            start = cut;
-            was_end = is_end;
+            put_part(piece + start, cuts[i] - start, readable - start, start == 0 && cuts[i] == size ? 0 : part_flag_);
+            start = cuts[i];
         }
     }
-    return taken;
 }
 
 inline void PieceEncoder::put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag) {
     if (waiting_ == kBatch) flush();
     if (size <= ShortKey::kMaxBytes) {
-        put_key(waiting_, load_key(part, size, readable), flag, pieces_.homes());
+        put_key(waiting_, load_key(part, size, readable), flag, table_.homes());
     } else {
         put_long(waiting_, view(part, size), flag);
     }
@@ -159,16 +135,10 @@ inline void PieceEncoder::put_part(const uint8_t* part, size_t size, size_t read
     waiting_bytes_ += size;
 }
 
-// Bytes around the piece are looked at, too: what no token covers with them, none covers in the piece.
-inline bool PieceEncoder::may_cover(const uint8_t* text, size_t size, size_t at) const {
-    if (at < 3 || at + 3 > size) [[unlikely]] return at >= size || model_.cover().may_cover(text, size, at);
-    return model_.cover().may_cover_between(text + at);
-}
-
 void PieceEncoder::flush() {
     if (waiting_) {
         size_t num_missing = find_slots();
-        if (num_missing && !pieces_.make_room(num_missing)) num_missing = find_slots();
+        if (num_missing && !table_.make_room(num_missing)) num_missing = find_slots();
         if (num_missing) learn(num_missing);
     }
     uint32_t* ids = out_->reserve(waiting_bytes_ + 4);
@@ -183,11 +153,12 @@ void PieceEncoder::flush() {
     out_->commit(write(from, waiting_, ids));
     waiting_ = waiting_bytes_ = 0;
     marks_.clear();
+    limits_.clear();
 }
 
 // Nothing here waits on a guess: what was prefetched is compared, and what is missing is noted.
 size_t PieceEncoder::find_slots() {
-    PieceTable::Homes homes = pieces_.homes();
+    PieceTable::Homes homes = table_.homes();
     size_t num_missing = 0, count = waiting_;
     for (size_t i = 0; i < count; ++i) {
         const ShortSlot* slot = homes.of(batch_.hashes[i]);
@@ -207,41 +178,48 @@ uint32_t PieceEncoder::single_token(const ShortKey& key, uint64_t hash) const {
 
 void PieceEncoder::learn(size_t num_missing) {
     for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(batch_.hashes[batch_.missing[m]]);
+    std::fill(cut_of_, cut_of_ + waiting_, int16_t{-1});
+    cut_.clear();
     size_t num_jobs = 0, num_long = 0;
     for (size_t m = 0; m < num_missing; ++m) {
-        size_t i = batch_.missing[m];
+        uint16_t i = batch_.missing[m];
         if (batch_.sizes[i] <= ShortKey::kMaxBytes) {
             learn_short(i, num_jobs);
             continue;
         }
         batch_.slots[i] = nullptr;
         std::string_view piece = batch_.piece(i);
-        bool is_mergeable = piece.size() <= LongJob::kMaxBytes && !model_.drops_bytes();
-        if (!is_mergeable || pieces_.find_long(piece, batch_.hashes[i]).ids || long_token(i) != kNoId) continue;
-        long_hashes_[num_long] = batch_.hashes[i];
-        long_jobs_[num_long++].set(piece);
+        if (model_.drops_bytes() || table_.find_long(piece, batch_.hashes[i]).ids || long_token(i) != kNoId) continue;
+        if (is_cut_first(i)) {
+            cut_.push_back(i);
+        } else if (piece.size() <= LongJob::kMaxBytes) {
+            long_hashes_[num_long] = batch_.hashes[i];
+            long_jobs_[num_long++].set(piece);
+        }
     }
     merge_many<16>(model_, jobs_.get(), num_jobs);
     merge_many<32>(model_, long_jobs_.get(), num_long);
-    for (size_t j = 0; j < num_jobs; ++j) pieces_.fill(claimed_[j], jobs_[j].ids, jobs_[j].count);
+    for (size_t j = 0; j < num_jobs; ++j) table_.fill(claimed_[j], jobs_[j].ids, jobs_[j].count);
     for (size_t j = 0; j < num_long; ++j) {
         const LongJob& job = long_jobs_[j];
-        if (!pieces_.find_long(job.text, long_hashes_[j]).ids) pieces_.insert_long(job.text, long_hashes_[j], job.ids, job.count);
+        if (!table_.find_long(job.text, long_hashes_[j]).ids) table_.insert_long(job.text, long_hashes_[j], job.ids, job.count);
     }
+    if (!cut_.empty()) encode_cut();
 }
 
 // A piece met twice in a batch finds the slot that its first occurrence has claimed.
-inline void PieceEncoder::learn_short(size_t i, size_t& num_jobs) {
+inline void PieceEncoder::learn_short(uint16_t i, size_t& num_jobs) {
     const ShortKey& key = batch_.keys[i];
     uint64_t hash = batch_.hashes[i];
-    batch_.slots[i] = pieces_.find(key, hash);
+    batch_.slots[i] = table_.find(key, hash);
     if (batch_.slots[i]) return;
     uint32_t id = single_token(key, hash);
     if (id == kNoId && model_.drops_bytes()) return;
-    ShortSlot* slot = pieces_.claim(key, hash);
+    if (id == kNoId && is_cut_first(i)) return cut_.push_back(i);
+    ShortSlot* slot = table_.claim(key, hash);
     batch_.slots[i] = slot;
     if (!slot) return;
-    if (id != kNoId) return pieces_.fill(slot, &id, 1);
+    if (id != kNoId) return table_.fill(slot, &id, 1);
     claimed_[num_jobs] = slot;
     ShortJob& job = jobs_[num_jobs++];
     job.text = batch_.piece(i);
@@ -249,33 +227,83 @@ inline void PieceEncoder::learn_short(size_t i, size_t& num_jobs) {
     job.bytes[ShortKey::kMaxBytes] = 0;
 }
 
+void PieceEncoder::encode_cut() {
+    size_t generation = table_.generation(), limit = 0;
+    cut_ids_.clear();
+    parts_->start(cut_ids_);
+    for (size_t c = 0; c < cut_.size(); ++c) {
+        size_t i = cut_[c];
+        while (limit + 1 < limits_.size() && limits_[limit + 1].first <= i) ++limit;
+        parts_->add_parts(batch_.starts[i], batch_.sizes[i], static_cast<size_t>(limits_[limit].end - batch_.starts[i]));
+        parts_->end_document(&cut_sizes_[c]);
+    }
+    parts_->flush();
+    const uint32_t* ids = cut_ids_.data();
+    for (size_t c = 0; c < cut_.size(); ++c) {
+        size_t i = cut_[c];
+        cut_of_[i] = static_cast<int16_t>(c);
+        cut_begin_[c] = ids;
+        if (batch_.sizes[i] <= ShortKey::kMaxBytes || was_seen(batch_.hashes[i])) remember(i, ids, static_cast<size_t>(cut_sizes_[c]));
+        ids += cut_sizes_[c];
+    }
+    if (table_.generation() != generation) find_again(0);
+}
+
+// Most pieces that are cut never come back, and entering one costs as much as cutting it.
+bool PieceEncoder::was_seen(uint64_t hash) {
+    uint64_t bit = 1ull << (hash >> kSeenShift & 63), &word = seen_[hash >> (kSeenShift + 6)];
+    if (word & bit) return true;
+    word |= bit;
+    if (++num_seen_ > seen_.size() * 32) {  // half full
+        std::fill(seen_.begin(), seen_.end(), 0);
+        num_seen_ = 0;
+    }
+    return false;
+}
+
+void PieceEncoder::remember(size_t i, const uint32_t* ids, size_t count) {
+    uint64_t hash = batch_.hashes[i];
+    if (batch_.sizes[i] <= ShortKey::kMaxBytes) {
+        if (!table_.find(batch_.keys[i], hash)) table_.insert(batch_.keys[i], hash, ids, count);
+    } else if (batch_.sizes[i] <= kLongestRemembered && !table_.find_long(batch_.piece(i), hash).ids) {
+        table_.insert_long(batch_.piece(i), hash, ids, count);
+    }
+}
+
+void PieceEncoder::find_again(size_t from) {
+    for (size_t i = from; i < waiting_; ++i) batch_.slots[i] = table_.find(batch_.keys[i], batch_.hashes[i]);
+}
+
 uint32_t* PieceEncoder::write(size_t from, size_t to, uint32_t* out) {
-    size_t generation = pieces_.generation();
+    size_t generation = table_.generation();
     for (size_t i = from; i < to; ++i) {
         const ShortSlot* slot = batch_.slots[i];
         if (slot && slot->count <= 3) [[likely]] {
             std::memcpy(out, slot->ids, sizeof slot->ids);
             out += slot->count;
-            continue;
-        }
-        out = batch_.sizes[i] <= ShortKey::kMaxBytes ? encode_short(i, out) : encode_long(i, out);
-        if (pieces_.generation() != generation) {  // the table has moved
-            generation = pieces_.generation();
-            for (size_t j = i + 1; j < waiting_; ++j) batch_.slots[j] = pieces_.find(batch_.keys[j], batch_.hashes[j]);
+        } else if (slot) {
+            out = write_slot(*slot, out);
+        } else if (cut_of_[i] >= 0) {
+            out = std::copy_n(cut_begin_[cut_of_[i]], cut_sizes_[cut_of_[i]], out);
+        } else {
+            out = batch_.sizes[i] <= ShortKey::kMaxBytes ? encode_short(i, out) : encode_long(i, out);
+            if (table_.generation() == generation) continue;
+            generation = table_.generation();  // slots have moved
+            find_again(i + 1);
         }
     }
     return out;
 }
 
 uint32_t* PieceEncoder::write_slot(const ShortSlot& slot, uint32_t* out) const {
-    const uint32_t* ids = slot.count <= 3 ? slot.ids : pieces_.arena(slot.ids[0]);
+    const uint32_t* ids = slot.count <= 3 ? slot.ids : table_.arena(slot.ids[0]);
     return std::copy(ids, ids + slot.count, out);
 }
 
 uint32_t* PieceEncoder::encode_short(size_t i, uint32_t* out) {
     const ShortKey& key = batch_.keys[i];
     uint64_t hash = batch_.hashes[i];
-    if (const ShortSlot* slot = pieces_.find(key, hash)) return write_slot(*slot, out);
+    if (const ShortSlot* slot = table_.find(key, hash)) return write_slot(*slot, out);
     uint32_t* end;
     if (uint32_t id = single_token(key, hash); id != kNoId) {
         *out = id;
@@ -285,12 +313,14 @@ uint32_t* PieceEncoder::encode_short(size_t i, uint32_t* out) {
     } else {
         end = merge(batch_.piece(i), out);
     }
-    pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
+    table_.insert(key, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 
 uint32_t PieceEncoder::long_token(size_t i) const {
     bool is_part = batch_.keys[i] == ShortKey::never_part();
+    bool is_hashed = batch_.sizes[i] <= kLongestRemembered;
+    if (is_hashed && !model_.may_be_long_token(batch_.hashes[i] ^ (is_part ? part_flag_ : 0))) return kNoId;
     return model_.find_long(batch_.piece(i), is_part);
 }
 
@@ -298,7 +328,7 @@ uint32_t* PieceEncoder::encode_long(size_t i, uint32_t* out) {
     std::string_view piece = batch_.piece(i);
     bool is_remembered = piece.size() <= kLongestRemembered;
     if (is_remembered) {
-        auto found = pieces_.find_long(piece, batch_.hashes[i]);
+        auto found = table_.find_long(piece, batch_.hashes[i]);
         if (found.ids) return std::copy(found.ids, found.ids + found.count, out);
     }
     uint32_t* end;
@@ -310,7 +340,7 @@ uint32_t* PieceEncoder::encode_long(size_t i, uint32_t* out) {
     } else {
         end = encode_by_cuts(piece, out);
     }
-    if (is_remembered) pieces_.insert_long(piece, batch_.hashes[i], out, static_cast<size_t>(end - out));
+    if (is_remembered) table_.insert_long(piece, batch_.hashes[i], out, static_cast<size_t>(end - out));
     return end;
 }
 
@@ -330,7 +360,7 @@ uint32_t* PieceEncoder::encode_part(std::string_view part, uint32_t* out) {
     ShortKey key = ShortKey::load_safely(bytes_of(part), part.size());
     uint64_t hash = key.hash();
     key.high |= part_flag_;
-    if (const ShortSlot* slot = pieces_.find(key, hash)) return write_slot(*slot, out);
+    if (const ShortSlot* slot = table_.find(key, hash)) return write_slot(*slot, out);
     uint32_t* end;
     if (uint32_t id = single_token(key, hash); id != kNoId) {
         *out = id;
@@ -338,7 +368,7 @@ uint32_t* PieceEncoder::encode_part(std::string_view part, uint32_t* out) {
     } else {
         end = merge(part, out);
     }
-    pieces_.insert(key, hash, out, static_cast<size_t>(end - out));
+    table_.insert(key, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 

@@ -12,9 +12,12 @@
 
 namespace gristmill {
 
+// Two of them work together: one takes whole pieces, and gives those that it does not know and that can be cut, part by part, to
+// the other. Both remember in one table.
 class PieceEncoder {
 public:
-    PieceEncoder(const Model& model, size_t cache_bytes);
+    // parts: null for the one that takes parts.
+    PieceEncoder(const Model& model, PieceTable& table, PieceEncoder* parts);
 
     // Ids go to `out` from now on, in the order of the pieces; nothing waits.
     void start(IdBuffer& out);
@@ -25,23 +28,29 @@ public:
     // Writes what waits.
     void flush();
 
-    size_t memory_bytes() const;
+    size_t memory_bytes() const;  // without the table
     void shrink();
 
 private:
-    template <bool kMayCut>
-    size_t put_whole(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    void put_pieces(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
     void put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes);
     void put_long(size_t i, std::string_view piece, uint64_t flag);
-    // Pieces of scripts that have cuts nearly everywhere: their parts.
-    size_t put_parts(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    // A piece of a script that has cuts nearly everywhere: its parts.
+    void add_parts(const uint8_t* piece, size_t size, size_t readable);
     void put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag);
-    bool may_cover(const uint8_t* text, size_t size, size_t at) const;
+    // Has the pieces of cut_ encoded part by part, and remembers them.
+    void encode_cut();
+    bool is_cut_first(size_t i) const;
 
     size_t find_slots();
     // Enters the pieces that are not in the table yet, as far as they can be merged side by side.
     void learn(size_t num_missing);
-    void learn_short(size_t i, size_t& num_jobs);
+    void learn_short(uint16_t i, size_t& num_jobs);
+    // Was it asked about this hash before? It may say yes wrongly, and forget.
+    bool was_seen(uint64_t hash);
+    void remember(size_t i, const uint32_t* ids, size_t count);
+    // Slots of the batch from there on, after the table has moved.
+    void find_again(size_t from);
     uint32_t* write(size_t from, size_t to, uint32_t* out);
     uint32_t* write_slot(const ShortSlot& slot, uint32_t* out) const;
     // One piece, whole or a part. Returns the end of what was written.
@@ -73,14 +82,29 @@ private:
         int64_t* size;
     };
 
+    // From this piece of the batch on, what can be read ends here.
+    struct Limit {
+        size_t first;
+        const uint8_t* end;
+    };
+
     const Model& model_;
-    const bool has_parts_;  // pieces may be cut before they are looked up
-    PieceTable pieces_;
+    PieceTable& table_;
+    PieceEncoder* const parts_;
     IdBuffer* out_ = nullptr;
     size_t waiting_ = 0, waiting_bytes_ = 0;
     size_t document_begin_ = 0;  // in out_
     std::vector<Mark> marks_;
+    std::vector<Limit> limits_;
     Batch batch_;
+    // Pieces of the batch that are encoded part by part, where their ids lie in cut_ids_, and by piece which of them it is.
+    std::vector<uint16_t> cut_;
+    int64_t cut_sizes_[kBatch];
+    const uint32_t* cut_begin_[kBatch];
+    int16_t cut_of_[kBatch];  // -1: none
+    IdBuffer cut_ids_;
+    std::vector<uint64_t> seen_;
+    size_t num_seen_ = 0;
     uint64_t part_flag_ = 0;  // set in keys of parts when "is a token" differs between whole pieces and parts
     MergeScratch scratch_;
     using ShortJob = MergeJob<15>;

@@ -37,6 +37,7 @@ public:
     }
     void clear() { size_ = 0; }
     size_t size() const { return size_; }
+    size_t capacity() const { return capacity_; }
     const uint32_t* data() const { return data_; }
     // Gives the memory away (to be freed with free()).
     uint32_t* release() {

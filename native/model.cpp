@@ -95,17 +95,11 @@ void ShortTokens::build(std::span<const std::string_view> tokens, std::span<cons
     for (const Token& token : found) tokens_[hash_.place(token.key.hash())] = token;
 }
 
-void CoverFilter::add(uint64_t key) {
-    uint64_t h = key * 0x9E3779B97F4A7C15ull;
-    words_[h >> shift_] |= 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63);
-}
-
 void CoverFilter::build(std::span<const std::string_view> tokens, std::span<const uint32_t> ids) {
     size_t num_splits = 0;
+    std::vector<uint64_t> between;
     for (uint32_t id : ids) num_splits += tokens[id].size() - 1;
-    size_t words = std::bit_ceil(std::max<size_t>(num_splits / 4, 64));  // 16 bits a split
-    words_.assign(words, 0);
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(words));
+    around_.make_room(num_splits);
     for (uint32_t id : ids) {
         const auto* token = reinterpret_cast<const uint8_t*>(tokens[id].data());
         size_t size = tokens[id].size();
@@ -121,9 +115,14 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
             neighbours_.add(token[at - 1], token[at]);
             unsigned left = static_cast<unsigned>(std::min<size_t>(at, 3));
             unsigned right = static_cast<unsigned>(std::min<size_t>(size - at, 3));
-            add(context_key(bytes_before(token + at, at), bytes_after(token + at, size - at), left, right));
+            uint32_t before = bytes_before(token + at, at), after = bytes_after(token + at, size - at);
+            around_.add(context_key(before, after, left, right));
+            bool is_between = left == 3 && right == 3 && is_between_characters(before | after << 24);
+            if (is_between) between.push_back(before | uint64_t{after} << 24);
         }
     }
+    between_.make_room(between.size());
+    for (uint64_t six : between) between_.add(six);
 }
 
 // What the token shows of itself around a place between two characters of three bytes or more when it begins or ends less than
@@ -232,11 +231,13 @@ Model::Model(ModelInput input)
         if (token.size() <= ShortKey::kMaxBytes) token = {};
     }
     long_tokens_.build(long_views_);
-    unreachable_wholes_.assign(1 << 16, false);
-    for (uint32_t id = 0; id < tokens_.size() && whole_piece_first_; ++id) {
-        if (tokens_[id].empty() || reachable_[id]) continue;
-        has_unreachable_wholes_ = true;
-        unreachable_wholes_[unreachable_index(tokens_[id])] = true;
+    auto num_long = std::count_if(long_views_.begin(), long_views_.end(), [](auto token) { return !token.empty(); });
+    long_hashes_.make_room(static_cast<size_t>(num_long));
+    for (auto token : long_views_) {
+        if (!token.empty()) long_hashes_.add(hash_bytes(token));
+    }
+    for (uint32_t id = 0; id < tokens_.size(); ++id) {
+        has_unreachable_wholes_ |= whole_piece_first_ && !tokens_[id].empty() && !reachable_[id];
     }
 }
 

@@ -103,6 +103,24 @@ private:
     HugeVector<Token> tokens_ = HugeVector<Token>(1, Token{{}, kNoId, false});
 };
 
+// A set of numbers; "has" may be wrong. Both bits of a number lie in one word.
+struct Bloom {
+    HugeVector<uint64_t> words{0, 0};
+    unsigned shift = 63;
+
+    void make_room(size_t count) {  // 16 bits for each
+        words.assign(std::bit_ceil(std::max<size_t>(count / 4, 64)), 0);
+        shift = 64 - static_cast<unsigned>(std::countr_zero(words.size()));
+    }
+    static uint64_t hash(uint64_t key) { return key * 0x9E3779B97F4A7C15ull; }
+    static uint64_t bits(uint64_t h) { return 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63); }
+    void add(uint64_t key) { words[hash(key) >> shift] |= bits(hash(key)); }
+    bool has(uint64_t key) const {
+        uint64_t h = hash(key);
+        return (words[h >> shift] & bits(h)) == bits(h);
+    }
+};
+
 // Says of a position in a text whether some token could cover it. "Yes" may be wrong, "no" never is, so where it
 // says no, merging the two sides apart gives the same tokens (docs/design.md, coverage cuts).
 //
@@ -134,10 +152,10 @@ public:
         uint32_t low, high;
         std::memcpy(&low, p - 3, 4);
         std::memcpy(&high, p - 1, 4);
-        bool is_between = (low & 0xE0C0C000u) == 0xE0808000u;  // least byte first: p[-2], p[-1], p[0]
+        bool is_between = is_between_characters(low);
         bool is_close = across_2_1_.has(low >> 8) | across_1_2_.has(high & 0xFFFFFF) | across_1_1_.has(p[-1], p[0]);
         if (!is_between | is_close) [[unlikely]] return may_cover(p - 3, 6, 3);
-        return has(context_key(low & 0xFFFFFF, high >> 8, 3, 3));
+        return between_.has(low | uint64_t{high >> 16} << 32);
     }
 
 private:
@@ -161,19 +179,17 @@ private:
         uint64_t first = after & ((1u << 8 * right) - 1);
         return kept | first << 24 | uint64_t{left} << 48 | uint64_t{right} << 50;
     }
-    void add(uint64_t key);
+    // The last of four bytes begins a character of three bytes or more, and the two before it do not begin one: the one before has
+    // as many.
+    static bool is_between_characters(uint32_t four) { return (four & 0xE0C0C000u) == 0xE0808000u; }
     void add_across(const uint8_t* token, size_t size);
-    bool has(uint64_t key) const {
-        uint64_t h = key * 0x9E3779B97F4A7C15ull;
-        uint64_t bits = 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63);
-        return (words_[h >> shift_] & bits) == bits;
-    }
+    bool has(uint64_t key) const { return around_.has(key); }
     bool may_cover_near_edge(const uint8_t* text, size_t size, size_t at) const;
     // lefts, rights: bit l - 1 set when a token may start (end) l bytes away.
     bool may_cover_closely(uint32_t before, uint32_t after, unsigned lefts, unsigned rights) const;
 
-    HugeVector<uint64_t> words_{0, 0};
-    unsigned shift_ = 63;
+    Bloom around_;
+    Bloom between_;  // of (six bytes) between characters of three bytes or more: small, and running Chinese asks it alone
     PairSet neighbours_, starts_1_, starts_2_, ends_1_, ends_2_;
     // First or last bytes of tokens that begin or end inside a character, so many before and after the place between it and another.
     PairSet across_1_1_;
@@ -228,12 +244,10 @@ public:
         uint32_t id = bytes.size() > longest_token_ ? kNoId : long_tokens_.find(bytes);
         return id != kNoId && (reachable_[id] || (whole_piece_first_ && !is_part)) ? id : kNoId;
     }
+    // By hash_bytes: false where there is surely no such token, without a look at the table of all of them.
+    bool may_be_long_token(uint64_t hash) const { return long_hashes_.has(hash); }
     // Is some token the id of a whole piece, though merging its bytes gives others?
     bool has_unreachable_wholes() const { return has_unreachable_wholes_; }
-    // False where the piece is surely none of those. "Yes" may be wrong.
-    bool may_be_unreachable_whole(std::string_view piece) const {
-        return unreachable_wholes_[unreachable_index(piece)];
-    }
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
@@ -246,11 +260,6 @@ private:
     void check_reachable();
     // Leaves out merges that no text can need (docs/design.md, one way to each token).
     void prune_merges();
-    static size_t unreachable_index(std::string_view piece) {
-        uint32_t first = 0;
-        std::memcpy(&first, piece.data(), std::min<size_t>(piece.size(), 3));
-        return (first * 0x9E3779B1u ^ static_cast<uint32_t>(piece.size()) * 0x85EBCA77u) >> 16;
-    }
 
     Symbols symbols_;
     bool whole_piece_first_;
@@ -261,6 +270,7 @@ private:
     ShortTokens short_tokens_;
     std::vector<std::string_view> long_views_;  // index = id; tokens too long for short_tokens_
     TokenTable long_tokens_;
+    Bloom long_hashes_;
     PairTable pairs_;
     HugeVector<Outcome> byte_pairs_;  // 256 x 256
     uint32_t symbols_of_bytes_[256];
@@ -271,7 +281,6 @@ private:
     std::vector<uint8_t> reachable_;
     std::vector<std::pair<uint32_t, uint32_t>> last_pairs_;  // by id of a reachable token; empty once built
     bool has_unreachable_wholes_ = false;
-    std::vector<bool> unreachable_wholes_;  // by first bytes and size
     CoverFilter cover_;
     size_t longest_token_ = 0;
 };

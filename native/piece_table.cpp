@@ -7,7 +7,7 @@ namespace gristmill {
 namespace {
 constexpr size_t kFewestSlots = 1 << 14;
 // To begin with, 8 MB where so much is allowed: room for the pieces of 14 MB of English, and growing is dear.
-constexpr size_t kFirstSlots = 1 << 18;
+constexpr size_t kFirstSlots = 1 << 18, kFirstLongSlots = 1 << 16;
 unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
 }  // namespace
 
@@ -18,8 +18,8 @@ PieceTable::PieceTable(size_t max_bytes)
       max_arena_bytes_(std::max<size_t>(max_bytes / 8, 1 << 16)),
       slots_(std::min(kFirstSlots, max_short_slots_)),
       shift_(shift_for(slots_.size() / 2)),
-      long_slots_(kFewestSlots),
-      long_shift_(shift_for(kFewestSlots)) {}
+      long_slots_(std::min(kFirstLongSlots, max_long_slots_)),
+      long_shift_(shift_for(long_slots_.size())) {}
 
 const ShortSlot* PieceTable::find(const ShortKey& key, uint64_t hash) const {
     const ShortSlot* first = homes().of(hash);

@@ -74,12 +74,12 @@ private:
     HugeVector<ShortSlot> slots_;
     unsigned shift_;
     size_t num_short_ = 0, generation_ = 0;
-    std::vector<uint32_t> arena_ids_;
+    HugeVector<uint32_t> arena_ids_;
     HugeVector<LongSlot> long_slots_;
     unsigned long_shift_;
     size_t num_long_ = 0;
-    std::vector<uint8_t> long_keys_;
-    std::vector<uint32_t> long_ids_;
+    HugeVector<uint8_t> long_keys_;
+    HugeVector<uint32_t> long_ids_;
 };
 
 }  // namespace gristmill

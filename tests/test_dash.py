@@ -15,7 +15,7 @@ from gristmill.dash.metrics import render_metrics
 from gristmill.dash.start import listen, settle_token
 from gristmill.errors import ConfigError
 from gristmill.report.html import ASSETS, read_asset, render_report
-from gristmill.report.run_watch import RunWatch, find_runs
+from gristmill.report.run_watch import RunWatch, watch_runs
 from gristmill.run.folder import read_manifest
 from made_runs import make_corpus, run
 
@@ -253,8 +253,9 @@ def test_the_page_is_small_and_asks_nobody_else():
 
 
 def test_a_folder_of_runs_stands_for_them(folder, tmp_path):
-    assert find_runs([folder.parent]) == [folder]
-    assert find_runs([folder, tmp_path / "none"]) == [folder, tmp_path / "none"]
+    assert [watch.folder for watch in watch_runs([str(folder.parent)])] == [folder]
+    shown = watch_runs([str(folder), str(tmp_path / "none"), str(folder)])
+    assert [watch.folder for watch in shown] == [folder, tmp_path / "none"]
 
 
 def test_a_run_that_has_not_begun_is_waited_for(serve, tmp_path):

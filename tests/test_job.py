@@ -7,13 +7,27 @@ import pytest
 from gristmill import ConfigError, cli
 from gristmill.cli_run import job_of
 from gristmill.config import TokenizeConfig
-from gristmill.job import TRAINING_SECTIONS, make_job, parse_override
+from gristmill.job import TRAINING_SECTIONS, make_job, parse_override, read_job_file
 from made_runs import make_corpus, run, write_jsonl
 
 
 def job_from(*arguments):
     parsed = cli.parse_arguments(cli.build_parser(), ["tokenize", "a", "-t", "t", "-o", "o", *arguments])
     return job_of(parsed)
+
+
+def test_two_flags_for_one_option_are_refused_unless_they_agree():
+    with pytest.raises(ConfigError, match="--sequence-length 512 and --chunk-size 64 set the same option"):
+        job_from("--sequence-length", "512", "--chunk-size", "64")
+    assert job_from("--sequence-length", "64", "--chunk-size", "64").pack.sequence_length == 64
+
+
+def test_a_key_that_stands_twice_in_a_file_is_refused_with_both_lines(tmp_path):
+    (tmp_path / "job.yaml").write_text("read:\n  inputs: a\n  format: jsonl\n  inputs: b\n")
+    with pytest.raises(ConfigError, match=r"job.yaml: inputs stands in line 2 and again in line 4; keep one"):
+        read_job_file(tmp_path / "job.yaml")
+    (tmp_path / "job.yaml").write_text("read: &a\n  inputs: a\nwrite:\n  <<: *a\n  inputs: b\n")
+    assert read_job_file(tmp_path / "job.yaml")["write"] == {"inputs": "b"}
 
 
 @pytest.mark.parametrize(

@@ -228,10 +228,10 @@ def test_a_damaged_folder_is_shown_and_never_an_error(folder, name, content):
 
 def test_the_report_changes_nothing_of_the_run(folder):
     before = output_bytes(folder)
-    write_report(folder, is_new=True)
+    write_report(str(folder), is_new=True)
     assert output_bytes(folder) == before
     first = (folder / "report.html").read_bytes()
-    write_report(folder, is_new=False)
+    write_report(str(folder), is_new=False)
     assert (folder / "report.html").read_bytes() == first
 
 

@@ -136,6 +136,7 @@ def assert_same(url, before):
     named |= {file.path for file in manifest.sidecars}
     named |= {f"units/{record['unit']:05d}.json" for record in records}
     named = {name for name in named if not name.endswith(".tail")}
+    named.add("report.html")  # by the command line
     assert set(there) - named == {"config.yaml", "plan.json", "manifest.json", "events.jsonl"} | (
         {"quarantine.jsonl"} if os.path.exists(quarantine) else set()
     )

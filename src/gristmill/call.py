@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from gristmill.config import TokenizeConfig, TrainConfig
@@ -31,7 +30,7 @@ def tokenize(
     over. `on_progress` is called with a snapshot a few times a second. Units that could not be done are in
     `failed` of what is returned; then there is no manifest."""
     result = run.tokenize(as_job(config), force=force, on_progress=on_progress)
-    write_report(Path(result.folder), is_new=result.last is not None)
+    write_report(result.folder, is_new=result.last is not None)
     return result
 
 
@@ -50,5 +49,5 @@ def train(
     tokens wanted."""
     job = as_training(config)
     result = training.train(job, force=force, on_progress=on_progress, on_learning=on_learning)
-    write_report(Path(result.folder), is_new=True)
+    write_report(result.folder, is_new=True)
     return result

@@ -7,16 +7,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-
-from gristmill.errors import RunError
 
 TOKEN_VARIABLE = "GRISTMILL_DASH_TOKEN"
 
 
 def add_dash(parser: argparse.ArgumentParser) -> None:
     """Describe `dash`."""
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="of a run, or a folder of such folders")
+    parser.add_argument(
+        "folders", nargs="+", metavar="FOLDER", help="or URL of a run; a folder may also hold several"
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -42,12 +41,9 @@ def run_dash_command(arguments: argparse.Namespace) -> int:
 
     require_packages()
     from gristmill.dash.serve import serve
-    from gristmill.report.run_watch import find_runs
+    from gristmill.report.run_watch import watch_runs
 
-    folders = find_runs([Path(name) for name in dict.fromkeys(arguments.folders)])
-    for folder in folders:
-        if folder.exists() and not folder.is_dir():
-            raise RunError(f"{folder}: is no folder; name the folder of a run")
+    watches = watch_runs(arguments.folders)
     token = settle_token(arguments.host, arguments.token or os.environ.get(TOKEN_VARIABLE))
     listener = listen(arguments.host, arguments.port)
     address = address_of(listener, arguments.host, token)
@@ -57,7 +53,7 @@ def run_dash_command(arguments: argparse.Namespace) -> int:
 
         webbrowser.open(address)
     with suppress(KeyboardInterrupt):
-        serve(folders, listener, token=token, host=arguments.host)
+        serve(watches, listener, token=token, host=arguments.host)
     return 0
 
 
@@ -72,13 +68,13 @@ def add_dash_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def page_beside(folder: Path, arguments: argparse.Namespace) -> Iterator[None]:
+def page_beside(place: str, arguments: argparse.Namespace) -> Iterator[None]:
     """The page of a run while it lasts, where it is asked for."""
     if not arguments.dash and arguments.dash_port is None:
         yield
         return
     from gristmill.dash.start import BesideRun
 
-    with BesideRun(folder, arguments.dash_port) as page:
+    with BesideRun(place, arguments.dash_port) as page:
         print(f"gristmill: see it work at {page.address}", file=sys.stderr, flush=True)
         yield

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -184,7 +183,21 @@ def gather_options(
             flags.append((section, key, parts[0] if len(parts) == 1 else parts))
         elif value is not None:
             flags.append((section, key, split_list(value) if f"{section}.{key}" in lists else value))
+    _refuse_two_flags(arguments, options)
     return values, [*flags, *overrides]
+
+
+def _refuse_two_flags(arguments: argparse.Namespace, options: Options) -> None:
+    """Refuse two flags that set one option to different values."""
+    given: dict[tuple[str, str], str] = {}
+    for flag, (section, key, _) in options.items():
+        value = vars(arguments)[flag]
+        if value is None:
+            continue
+        other = given.setdefault((section, key), flag)
+        if vars(arguments)[other] != value:
+            first = f"{other} {vars(arguments)[other]}"
+            raise ConfigError(f"{first} and {flag} {value} set the same option; give one")
 
 
 def render_options(sections: Sections) -> str:
@@ -228,11 +241,9 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     from gristmill.run.process import start_early
 
     job = job_of(arguments)
-    if "://" in job.write.output and (arguments.dash or arguments.dash_port is not None):
-        raise ConfigError(f"{job.write.output}: the page reads a folder of this machine; leave out --dash")
     processes = start_early(job)
     try:
-        with page_beside(Path(job.write.output), arguments):
+        with page_beside(job.write.output, arguments):
             return _tokenize(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(job.write.output)
@@ -263,8 +274,7 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
         result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
-    if "://" not in result.folder:
-        write_report(Path(result.folder), is_new=result.last is not None)
+    write_report(result.folder, is_new=result.last is not None)
     rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:
         print(msgspec.json.encode(result).decode())

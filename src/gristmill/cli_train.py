@@ -103,7 +103,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     folder = Path(job.count.folder or Output.of(job.learn.output).run_folder)
     processes = [] if job.learn.from_counts else start_early(job)
     try:
-        with page_beside(folder, arguments):
+        with page_beside(str(folder), arguments):
             result = _train(job, processes, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(str(folder))
@@ -140,7 +140,7 @@ def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse
             on_learning=_show_learning if is_shown and sys.stderr.isatty() else None,
             processes=processes,
         )
-    write_report(Path(result.folder), is_new=True)
+    write_report(result.folder, is_new=True)
     return result
 
 

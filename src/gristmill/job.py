@@ -52,8 +52,13 @@ def read_job_file(path: str | Path, *, needs: Iterable[str] = SECTIONS) -> dict[
     """The values of a YAML file, sections by name; `needs` are those that a file without any is told of."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            _refuse_repeated(str(path), [key for key, _value in node.value])
+            return super().construct_mapping(node, deep)
+
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        values = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
@@ -61,6 +66,20 @@ def read_job_file(path: str | Path, *, needs: Iterable[str] = SECTIONS) -> dict[
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: has no sections; it needs {', '.join(needs)}")
     return values
+
+
+def _refuse_repeated(path: str, keys: Iterable[Any]) -> None:
+    """Refuse a key that stands twice in one section: YAML would quietly take the last."""
+    lines: dict[str, int] = {}
+    for key in keys:
+        if not isinstance(key.value, str):
+            continue
+        line = key.start_mark.line + 1
+        if key.value in lines:
+            raise ConfigError(
+                f"{path}: {key.value} stands in line {lines[key.value]} and again in line {line}; keep one"
+            )
+        lines[key.value] = line
 
 
 def parse_override(text: str, known: Sections = SECTIONS) -> tuple[str, str, Any]:

@@ -12,9 +12,9 @@ from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile, Slice, slice_file
 
-MIN_UNIT_BYTES = 4 << 20
+MIN_UNIT_BYTES = 8 << 20
 MAX_UNIT_BYTES = 256 << 20
-UNITS_WANTED = 128
+UNITS_WANTED = 64
 """Enough that workers end at about the same time."""
 MAX_SLICES = 512
 """Of a unit, so that many tiny files keep every worker busy."""

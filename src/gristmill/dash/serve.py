@@ -6,24 +6,24 @@ import asyncio
 import socket
 import sys
 import threading
-from pathlib import Path
 
 import uvicorn
 
 from gristmill.dash.server import Runs, make_app
+from gristmill.report.run_watch import RunWatch, watch_runs
 
 LINGER_S = 5.0
 """After a run's end, for browsers to be told how it ended."""
 
 
-def serve(folders: list[Path], listener: socket.socket, *, token: str | None, host: str) -> None:
+def serve(watches: list[RunWatch], listener: socket.socket, *, token: str | None, host: str) -> None:
     """Serve until interrupted."""
-    asyncio.run(_serve(Runs(folders), listener, token=token, host=host))
+    asyncio.run(_serve(Runs(watches), listener, token=token, host=host))
 
 
-def serve_beside(folder: Path, listener: socket.socket) -> None:
+def serve_beside(place: str, listener: socket.socket) -> None:
     """Serve the run of another process until standard input ends, as it does with that process."""
-    asyncio.run(_serve_beside(Runs([folder]), listener))
+    asyncio.run(_serve_beside(Runs(watch_runs([place])), listener))
 
 
 async def _serve(runs: Runs, listener: socket.socket, *, token: str | None, host: str) -> None:

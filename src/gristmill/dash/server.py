@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,8 +32,8 @@ CHUNK_BYTES = 1 << 18
 class Runs:
     """The runs that are shown, read again when someone asks and what is known is old."""
 
-    def __init__(self, folders: list[Path]) -> None:
-        self.watches = [RunWatch(folder) for folder in folders]
+    def __init__(self, watches: list[RunWatch]) -> None:
+        self.watches = watches
         self.ended = asyncio.Event()
         """The run this page was opened with is over: tell the browsers, then go."""
         self.num_listening = 0
@@ -89,7 +88,7 @@ async def _list_runs(request: Request) -> Response:
     runs: Runs = request.app.state.runs
     await runs.refresh()
     listed = [
-        {"index": index, "name": watch.name, "folder": str(watch.folder), "state": watch.state()}
+        {"index": index, "name": watch.name, "folder": watch.place, "state": watch.state()}
         for index, watch in enumerate(runs.watches)
     ]
     return _json(listed)

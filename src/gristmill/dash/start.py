@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 from gristmill.dash.guard import is_loopback
 from gristmill.errors import ConfigError, MissingPackageError
@@ -25,9 +24,8 @@ os.nice({NICE})
 listener = socket.socket(fileno=int(sys.argv[3]))
 if listener in select.select([listener, sys.stdin], [], [])[0]:
     sys.path[:] = json.loads(sys.argv[1])
-    from pathlib import Path
     from gristmill.dash.serve import serve_beside
-    serve_beside(Path(sys.argv[2]), listener)
+    serve_beside(sys.argv[2], listener)
 """
 """Imports the server when somebody looks, and ends where nobody has: until then the page costs nothing. Finds
 modules where this process does; `-m` would look in the working directory first."""
@@ -74,14 +72,14 @@ def address_of(listener: socket.socket, host: str, token: str | None) -> str:
 class BesideRun:
     """The page of a run, served by a process of its own that ends with the run."""
 
-    def __init__(self, folder: Path, port: int | None) -> None:
+    def __init__(self, place: str, port: int | None) -> None:
         require_packages()
         listener = listen(LOOPBACK, port)
         self.address = address_of(listener, LOOPBACK, None)
         os.set_inheritable(listener.fileno(), True)
         search_path = json.dumps([path or os.getcwd() for path in sys.path])
         self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, search_path, str(folder), str(listener.fileno())],
+            [sys.executable, "-c", PROGRAM, search_path, place, str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -12,8 +12,10 @@ from pathlib import Path
 import msgspec
 
 from gristmill.files import write_whole
+from gristmill.read.storage import is_remote, local_path
 from gristmill.report.run_watch import RunWatch
 from gristmill.run.folder import PLAN, REPORT_PAGE
+from gristmill.store import Mirror
 
 ASSETS = {
     "page.html": "text/html; charset=utf-8",
@@ -37,9 +39,12 @@ def read_asset(name: str) -> str:
     return files("gristmill.report").joinpath("page", name).read_text(encoding="utf-8")
 
 
-def write_report(folder: Path, *, is_new: bool) -> None:
+def write_report(place: str, *, is_new: bool) -> None:
     """Write `report.html` into the folder of a run that has ended, from what the folder holds; one that is
     there stays, unless the run is new."""
+    if is_remote(local_path(place)):
+        return _write_remote_report(place, is_new=is_new)
+    folder = Path(local_path(place))
     if not (folder / PLAN).exists():  # a training from counts has no run of its own
         return
     if (folder / REPORT_PAGE).exists() and not is_new:
@@ -47,6 +52,14 @@ def write_report(folder: Path, *, is_new: bool) -> None:
     watch = RunWatch(folder)
     watch.read_all()
     write_whole(folder / REPORT_PAGE, render_report(watch).encode())
+
+
+def _write_remote_report(url: str, *, is_new: bool) -> None:
+    mirror = Mirror(url)
+    if is_new or mirror.objects.get(REPORT_PAGE) is None:
+        watch = RunWatch(mirror)
+        watch.read_all()
+        mirror.objects.put(REPORT_PAGE, render_report(watch).encode())
 
 
 def render_report(watch: RunWatch) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gristmill.errors import GristmillError
+from gristmill.errors import GristmillError, RunError
+from gristmill.read.storage import is_remote, local_path
 from gristmill.records import Ledger
 from gristmill.report.figures import (
     balance,
@@ -40,6 +42,7 @@ from gristmill.run.folder import (
     REPORT_PAGE,
     read_any_plan,
 )
+from gristmill.store import Mirror
 
 STEP_S = 0.25
 """Spent on unit records in one go."""
@@ -77,11 +80,14 @@ class TrainedFit(msgspec.Struct, frozen=True):
 
 
 class RunWatch:
-    """One run folder."""
+    """One run folder; of a run in a store, the mirror of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.name = folder.resolve().name or str(folder)
+    def __init__(self, where: Path | Mirror) -> None:
+        self._mirror = where if isinstance(where, Mirror) else None
+        self.folder = where.path if isinstance(where, Mirror) else where
+        self.place = where.url if isinstance(where, Mirror) else str(where)
+        """As the user knows it."""
+        self.name = self.folder.resolve().name or str(self.folder)
         self._plan_key: tuple[int, int, int] | None = None
         self._begin()
 
@@ -98,6 +104,12 @@ class RunWatch:
 
     def refresh(self, *, for_s: float = STEP_S) -> bool:
         """Read what is new, for a moment at most; whether all there is has been read."""
+        if self._mirror is not None:
+            try:
+                self._mirror.refresh()
+            except (GristmillError, OSError) as error:
+                self._error = str(error)
+                return True
         self._notice_another_run()
         if not self._has_peeked:  # how far it is can be told at once, whatever there is to read
             self._has_peeked = True
@@ -121,6 +133,8 @@ class RunWatch:
 
     def read_all(self) -> None:
         """Read all there is."""
+        if self._mirror is not None:
+            self._mirror.bring()
         while not self.refresh(for_s=60.0):
             pass
 
@@ -162,7 +176,7 @@ class RunWatch:
         found = find_bottleneck(stage_s)
         return {
             "name": self.name,
-            "folder": str(self.folder),
+            "folder": self.place,
             "error": self._error,
             "state": self.state(),
             "plan": self._plan,
@@ -212,8 +226,11 @@ class RunWatch:
         from shlex import quote
 
         word = "tokenize" if self._plan["job"] == "tokenize" else "train"
-        command = f"gristmill {word} --config {quote(str(self.folder.absolute() / 'config.yaml'))}"
+        config = "config.yaml" if self._mirror else str(self.folder.absolute() / "config.yaml")
+        command = f"gristmill {word} --config {quote(config)}"
         command += " -o NEW_FOLDER" if word == "tokenize" else " -o NEW.json --counts NEW_FOLDER"
+        if self._mirror:
+            return f"{command}  # {self.place}/config.yaml, copied here"
         cwd = self.history.start.cwd if self.history.start else ""
         return f"cd {quote(cwd)} && {command}" if cwd else command
 
@@ -268,12 +285,18 @@ class RunWatch:
             self._counted = {"num_pieces": num_pieces, "total_count": total_count}
 
 
-def find_runs(folders: list[Path]) -> list[Path]:
-    """The run folders; one that holds no run but folders of runs stands for those."""
-    found: list[Path] = []
-    for folder in folders:
+def watch_runs(places: Iterable[str]) -> list[RunWatch]:
+    """The runs at folders or URLs; a folder that holds no run but folders of runs stands for those."""
+    found: list[RunWatch] = []
+    for place in dict.fromkeys(map(local_path, places)):
+        if is_remote(place):
+            found.append(RunWatch(Mirror(place)))
+            continue
+        folder = Path(place)
+        if folder.exists() and not folder.is_dir():
+            raise RunError(f"{folder}: is no folder; name the folder of a run")
         inside = sorted(path.parent for path in folder.glob(f"*/{PLAN}"))
-        found += inside if inside and not (folder / PLAN).exists() else [folder]
+        found += map(RunWatch, inside if inside and not (folder / PLAN).exists() else [folder])
     return found
 
 

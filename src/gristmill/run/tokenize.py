@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,11 @@ BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
     "inline": InlineBackend,
     "local": LocalBackend,
 }
+
+
+EVENTS_EVERY_S = 5.0
+EVENT_BYTES_A_S = 100_000
+"""Of the events of a run in a store, put there anew each time."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,13 +170,29 @@ def _finished_before(config: TokenizeConfig, store: RunFolder) -> RunResult | No
 
 @contextmanager
 def events_kept(store: RunFolder) -> Iterator[None]:
-    """However it ends, the events of a run in a store are kept there."""
+    """The events of a run in a store are kept there, now and then while it goes on and however it ends."""
+    if not isinstance(store, RemoteFolder):
+        yield
+        return
+    is_over = threading.Event()
+    keeper = threading.Thread(target=_keep_events, args=(store, is_over), daemon=True)
+    keeper.start()
     try:
         yield
     finally:
-        if isinstance(store, RemoteFolder):
-            with suppress(Exception):  # what ended the run matters more
-                store.put(EVENTS)
+        is_over.set()
+        keeper.join()
+        with suppress(Exception):  # what ended the run matters more
+            store.put(EVENTS)
+
+
+def _keep_events(store: RemoteFolder, is_over: threading.Event) -> None:
+    """For those who watch: the larger the file, the less often."""
+    wait_s = EVENTS_EVERY_S
+    while not is_over.wait(wait_s):
+        with suppress(Exception):  # the next time, or at the end
+            store.put(EVENTS)
+            wait_s = max(EVENTS_EVERY_S, (store.path / EVENTS).stat().st_size / EVENT_BYTES_A_S)
 
 
 def _run(

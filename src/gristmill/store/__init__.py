@@ -3,7 +3,8 @@
 A folder of this machine gets files by renaming (`local`). A store has no renaming: files are made in a stage,
 a folder of this machine, and uploaded under names that no other attempt at the unit has; the unit's record,
 put last, names them and is the commit (`remote`). A finished run in a store is read through a cache
-(`cached`). Everything above works at `path`, a folder of this machine, in all three cases.
+(`cached`), and any is watched through copies of its small files (`mirror`). Everything above works at `path`,
+a folder of this machine, in all cases.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gristmill.errors import ConfigError
 from gristmill.read.storage import is_remote, local_path
 from gristmill.store.cached import CachedFolder
 from gristmill.store.local import LocalFolder
+from gristmill.store.mirror import Mirror
 from gristmill.store.remote import RemoteFolder
 
 RunFolder = LocalFolder | RemoteFolder
@@ -24,6 +26,7 @@ __all__ = [
     "CachedFolder",
     "FinishedFolder",
     "LocalFolder",
+    "Mirror",
     "RemoteFolder",
     "RunFolder",
     "open_finished",
