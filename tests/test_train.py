@@ -9,13 +9,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from gristmill import load_tokenizer
-from gristmill.errors import GristmillError, RunError
+from gristmill.errors import ConfigError, GristmillError, RunError
 from gristmill.job import make_training
 from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
 from gristmill.sample import made_documents, sample_documents
 from made_runs import make_corpus, write_jsonl
+from made_tokenizers import spaced_json
 
 
 @pytest.fixture(scope="module")
@@ -123,17 +124,57 @@ def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_p
     assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
 
 
-def test_extending_keeps_every_id_and_goes_on(corpus, tmp_path):
-    train(make_config(corpus[0], tmp_path / "small.json", learn__vocab_size=600))
-    options = {"learn__vocab_size": 900, "learn__extend": str(tmp_path / "small.json")}
+@pytest.mark.parametrize(
+    ("cut", "few", "many"),
+    [
+        ({}, 600, 900),
+        ({"count__pattern": "llama3", "count__form": "nfc"}, 600, 900),
+        ({"count__pattern": "metaspace"}, 3500, 4000),
+        ({"count__pattern": r"\d|\s*\w+"}, 600, 900),
+    ],
+    ids=["gpt2", "llama3", "metaspace", "regex"],
+)
+def test_extending_keeps_every_id_and_goes_on_with_the_same_cut(corpus, tmp_path, cut, few, many):
+    train(make_config(corpus[0], tmp_path / "small.json", learn__vocab_size=few, **cut))
+    options = {"learn__vocab_size": many, "learn__extend": str(tmp_path / "small.json")}
     train(make_config(corpus[0], tmp_path / "large.json", **options))
     small, small_merges = model_of(tmp_path / "small.json")
     large, large_merges = model_of(tmp_path / "large.json")
     assert {token: large[token] for token in small} == small
     assert large_merges[: len(small_merges)] == small_merges
-    assert len(large) == 900
-    train(make_config(corpus[0], tmp_path / "direct.json", learn__vocab_size=900))
+    assert len(large) == many
+    train(make_config(corpus[0], tmp_path / "direct.json", learn__vocab_size=many, **cut))
     assert large_merges == model_of(tmp_path / "direct.json")[1]
+
+
+def test_new_tokens_of_a_base_that_cuts_nowhere_stay_within_words_and_come_out(corpus, tmp_path):
+    base, large = tmp_path / "base.json", tmp_path / "large.json"
+    base.write_text(json.dumps(spaced_json()))
+    train(make_config(corpus[0], large, learn__vocab_size=700, learn__extend=str(base)))
+    new = model_of(large)[0].keys() - model_of(base)[0].keys()
+    assert len(new) == 700 - len(model_of(base)[0])
+    assert not [token for token in new if "▁" in token.lstrip("▁")]
+    extended = Tokenizer.from_file(str(large))
+    seen = {token for document in corpus[1] for token in extended.encode(document).tokens}
+    assert len(new & seen) > 0.8 * len(new)  # the others were only halves of longer ones
+
+
+def test_counts_of_another_cut_are_refused(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json", count__pattern="llama3"))
+    train(make_config(corpus[0], tmp_path / "b.json", learn__vocab_size=600))
+    counts = {"learn": {"from_counts": [str(tmp_path / "a.json.run")]}}
+    asked = [("learn", "output", str(tmp_path / "c.json")), ("learn", "vocab_size", 900)]
+    base = ("learn", "extend", str(tmp_path / "b.json"))
+    with pytest.raises(ConfigError, match=r"a.json.run.*was cut in another way than .*b.json cuts text"):
+        train(make_training(counts, [*asked, base]))
+    with pytest.raises(ConfigError, match=r"was cut in another way than count\.pattern"):
+        train(make_training(counts, [*asked, ("count", "pattern", "qwen2")]))
+    with pytest.raises(ConfigError, match="extended, cuts text in another way than count"):
+        train(make_config(corpus[0], tmp_path / "c.json", learn__extend=base[2], count__pattern="llama3"))
+    with pytest.raises(ConfigError, match="in another Unicode form"):
+        train(make_config(corpus[0], tmp_path / "c.json", learn__extend=base[2], count__form="nfc"))
+    assert not (tmp_path / "c.json.run").exists()
+    train(make_training(counts, [*asked, ("count", "pattern", "gpt4")]))  # the same pieces by another name
 
 
 @pytest.mark.parametrize(

@@ -227,9 +227,9 @@ class TokenizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How training text is cut into pieces, and which of it is counted."""
 
-    pattern: str = "gpt2"
+    pattern: str | None = None
     """gpt2, gpt4, o200k, llama3, qwen2, none (a document is a piece), metaspace (as SentencePiece), or a
-    regex."""
+    regex; absent: that of `learn.extend`, else gpt2."""
     form: Literal["nfc", "nfkc"] | None = None
     """Text is brought into this Unicode form first; the tokenizer will do the same."""
     max_documents: Count | None = None

@@ -28,7 +28,7 @@ from gristmill.stopwatch import Stopwatch
 from gristmill.text_sample import SampleWriter
 from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import PieceCounter
-from gristmill.training.cut import cut_of
+from gristmill.training.cut import decode_cut
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
@@ -78,7 +78,7 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
 def make_counter(job: CountJob, folder: Path) -> CounterTeam:
     """What counts the pieces of a unit."""
     config = job.plan.config.count
-    cut = cut_of(config.pattern, form=config.form)
+    cut = decode_cut(job.plan.cut.encode())
     counter = PieceCounter(cut, folder, max_bytes=job.counter_bytes, when_full=config.when_full)
     # What is forgotten depends on who counted what: one thread alone always forgets the same.
     return CounterTeam(counter, num_threads=1 if config.when_full == "forget" else job.num_threads)

@@ -12,18 +12,17 @@ import msgspec
 import numpy as np
 
 from gristmill.config import TrainConfig
-from gristmill.errors import ConfigError, ResumeError, RunError
+from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
 from gristmill.job import byte_size
 from gristmill.run.budget import RUN_BYTES
+from gristmill.run.cutting import load_base, settle_cut
 from gristmill.run.folder import CHECKPOINT
 from gristmill.run.learning_events import LearningEvents, count_characters
 from gristmill.run.resources import available_memory, num_cores
-from gristmill.spec import TokenizerSpec
-from gristmill.training.cut import SPACES, build_cut, cut_of
+from gristmill.training.cut import SPACES, build_cut
 from gristmill.training.inventory import Inventory, Pieces
 from gristmill.training.merging import Learning, Merges, Progress, memory_needed, resume
-from gristmill.training.output import base_file
 from gristmill.training.start import Start, check_room, new_start, start_from
 
 CHECKPOINT_EVERY_S = 20.0
@@ -77,23 +76,12 @@ def learn_merges(
     return merges
 
 
-def load_base(path: str) -> TokenizerSpec:
-    """The tokenizer that is extended."""
-    from gristmill.load.hf_json import load_tokenizer_json
-    from gristmill.load.reading import read_whole
-
-    loaded = load_tokenizer_json(read_whole(base_file(path)), source=path)
-    if loaded.spec is None:
-        raise ConfigError(f"{path}: cannot be extended ({loaded.why_not_native})")
-    return loaded.spec
-
-
 def check_training(config: TrainConfig) -> None:
     """Refuse what could only fail, before hours are spent on counting."""
     learn, count = config.learn, config.count
     assert learn.vocab_size is not None
     if not learn.from_counts:
-        build_cut(cut_of(count.pattern, form=count.form))
+        build_cut(settle_cut(config))
     # Of the alphabet, what is there whatever the text.
     check_room(_start(config, NO_PIECES, is_marked=count.pattern == SPACES), learn.vocab_size)
 

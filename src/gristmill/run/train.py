@@ -14,8 +14,9 @@ import msgspec
 from gristmill.config import TrainConfig
 from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
+from gristmill.run.cutting import check_counts, load_base
 from gristmill.run.folder import CHECKPOINT, INVENTORY, REPORT, locked, remove_temporaries, write_json
-from gristmill.run.learn import OnLearning, check_training, learn_merges, load_base
+from gristmill.run.learn import OnLearning, check_training, learn_merges
 from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
@@ -71,6 +72,8 @@ def train(
     output.check()
     check_training(config)
     folder = Path(config.count.folder or output.run_folder)
+    if config.learn.from_counts:
+        check_counts(config, _counts(config, folder))
     clock = Phases()
     with locked(folder):
         try:
