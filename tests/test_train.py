@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from gristmill import load_tokenizer
-from gristmill.errors import ConfigError, GristmillError, RunError
+from gristmill.errors import ConfigError, GristmillError, InputError, RunError
 from gristmill.job import make_training
 from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
@@ -191,6 +191,18 @@ def test_what_could_only_fail_is_refused_before_anything_is_counted(corpus, tmp_
     with pytest.raises(GristmillError, match=why):
         train(config)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["new/deep/t.json", "new/deep/model/"])
+def test_folders_above_the_output_are_made(corpus, tmp_path, name):
+    result = train(make_config(corpus[0], f"{tmp_path}/{name}", learn__vocab_size=300))
+    assert load_tokenizer(result.output).vocab_size == 300
+
+
+def test_an_output_below_a_file_is_refused(corpus, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: cannot be made"):
+        train(make_config(corpus[0], tmp_path / "file" / "t.json"))
 
 
 def test_too_little_memory_is_refused_before_learning(corpus, tmp_path):

@@ -69,11 +69,11 @@ def train(
     refuse_remote(config.learn.output, "a tokenizer")
     refuse_remote(config.count.folder or "", "a count")
     output = Output.of(config.learn.output)
-    output.check()
     check_training(config)
     folder = Path(config.count.folder or output.run_folder)
     if config.learn.from_counts:
         check_counts(config, _counts(config, folder))
+    output.prepare()
     clock = Phases()
     with locked(folder):
         try:

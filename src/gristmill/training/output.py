@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gristmill.config import LearnConfig
-from gristmill.files import check_writable, write_whole
+from gristmill.files import check_writable, make_folders, write_whole
 
 TOKENIZER_JSON = "tokenizer.json"
 ROLES = {
@@ -44,8 +44,9 @@ class Output(NamedTuple):
         """Beside it."""
         return self.path.with_name(f"{self.path.name}.run")
 
-    def check(self) -> None:
-        """Refuse what could not be written, before work is done for it."""
+    def prepare(self) -> None:
+        """Make the folders above it, and refuse what could not be written before work is done for it."""
+        make_folders(self.path.parent)
         check_writable(self.tokenizer if self.path.is_dir() else self.path)
 
     def write(self, content: bytes, roles: dict[str, str]) -> None:
