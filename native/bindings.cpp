@@ -643,8 +643,8 @@ struct GuardedCounter {
     PieceCounter counter;
     std::atomic<Use> use = Use::idle;
 
-    GuardedCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full)
-        : counter(std::move(program), max_bytes, when_full) {}
+    GuardedCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full, size_t num_expected)
+        : counter(std::move(program), max_bytes, when_full, num_expected) {}
     explicit GuardedCounter(PieceCounter&& other) : counter(std::move(other)) {}
 
     class Turn {
@@ -748,10 +748,10 @@ nb::tuple merge_files(const std::vector<std::string>& paths, uint64_t min_count,
 void bind_count(nb::module_& m) {
     nb::exception<InventoryError>(m, "InventoryError", PyExc_ValueError);
     nb::class_<GuardedCounter>(m, "PieceCounter")
-        .def("__init__", [](GuardedCounter* self, Build& build, size_t max_bytes, bool forgets) {
+        .def("__init__", [](GuardedCounter* self, Build& build, size_t max_bytes, bool forgets, size_t num_expected) {
             auto program = std::make_shared<const Program>(std::move(build.program));
-            new (self) GuardedCounter(program, max_bytes, forgets ? WhenFull::forget : WhenFull::spill);
-        }, "build"_a, "max_bytes"_a, "forgets"_a)
+            new (self) GuardedCounter(program, max_bytes, forgets ? WhenFull::forget : WhenFull::spill, num_expected);
+        }, "build"_a, "max_bytes"_a, "forgets"_a, "num_expected"_a = 0)
         .def("twin", [](const GuardedCounter& guarded) { return new GuardedCounter(guarded.counter.twin()); },
              nb::rv_policy::take_ownership)
         .def("add", &add_documents, nb::arg("buffer").noconvert(), nb::arg("offsets").noconvert(), "weight"_a, "on_full"_a)

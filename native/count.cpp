@@ -12,14 +12,22 @@ constexpr size_t kBlock = 8192;  // bytes split at a time: their ends stay in L1
 constexpr size_t kFirstPieces = 4096;
 constexpr size_t kLargestChunk = 1 << 20;
 
+// What is forgotten depends on the sizes that the table has had: those are always the same.
+size_t first_slots(size_t num_expected, size_t max_bytes, WhenFull when_full) {
+    size_t least = CountTable::slots_for(kFirstPieces), most = max_bytes / 4 / CountTable::bytes_of_slots(1);
+    if (when_full == WhenFull::forget || most < least) return least;
+    return std::clamp(CountTable::slots_for(num_expected), least, most);
+}
+
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
 
-PieceCounter::PieceCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full)
+PieceCounter::PieceCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full, size_t num_expected)
     : program_(std::move(program)),
       max_bytes_(max_bytes),
       when_full_(when_full),
-      table_(CountTable::slots_for(kFirstPieces), std::min(kLargestChunk, max_bytes / 32)) {
+      num_expected_(num_expected),
+      table_(first_slots(num_expected, max_bytes, when_full), std::min(kLargestChunk, max_bytes / 32)) {
     if (max_bytes < kLeastBytes) throw std::invalid_argument("a counter needs 256 KB at least");
 }
 

@@ -24,9 +24,10 @@ class PieceCounter {
 public:
     // Of the program, what stands before the model is used: form, marks, prefix, splits. Without splits a document
     // is one piece. Pieces and what sorting them takes stay below max_bytes, unless one piece alone is larger.
-    PieceCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full);
+    // Where so many pieces are expected, the table need not grow in many steps to hold them.
+    PieceCounter(std::shared_ptr<const Program> program, size_t max_bytes, WhenFull when_full, size_t num_expected = 0);
     // An empty counter of the same kind, for another thread.
-    PieceCounter twin() const { return PieceCounter(program_, max_bytes_, when_full_); }
+    PieceCounter twin() const { return PieceCounter(program_, max_bytes_, when_full_, num_expected_); }
 
     // Counts the pieces of a document (valid UTF-8) `weight` times each. on_full must call spill.
     void add(std::string_view document, uint64_t weight, const std::function<void()>& on_full);
@@ -68,6 +69,7 @@ private:
     std::shared_ptr<const Program> program_;
     size_t max_bytes_;
     WhenFull when_full_;
+    size_t num_expected_;
     CountTable table_;
     Batch batch_;
     uint64_t weight_ = 1;

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
-#include <semaphore>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -196,97 +194,6 @@ void sort_slots(CountSlot* begin, CountSlot* end, int shift) {
         if (sizes[b] > 1) sort_slots(last[b] - sizes[b], last[b], shift - 8);
     }
 }
-
-using Sorted = std::vector<std::span<const CountSlot>>;
-
-// Calls put(slot) for each piece in order, with its count in all of them, until it returns false.
-template <typename Put>
-void merge_sorted(Sorted heads, const Put& put) {
-    constexpr size_t kAhead = 16;
-    for (;;) {
-        std::erase_if(heads, [](const auto& head) { return head.empty(); });
-        if (heads.empty()) return;
-        bool is_any_empty = false;
-        while (!is_any_empty) {
-            CountSlot first = heads[0].front();
-            for (const auto& head : heads) {
-                if (precedes(head.front(), first)) first = head.front();
-            }
-            uint64_t count = 0;
-            for (auto& head : heads) {
-                if (precedes(first, head.front())) continue;
-                if (head.size() > kAhead && is_sorted_long(head[kAhead])) __builtin_prefetch(sorted_entry(head[kAhead]));
-                count += head.front().count;
-                head = head.subspan(1);
-                is_any_empty |= head.empty();
-            }
-            first.count = count;
-            if (!put(first)) return;
-        }
-    }
-}
-
-// Two batches go to and fro between who merges and who takes.
-struct Handover {
-    static constexpr size_t kBatch = 4096;
-    struct Batch {
-        std::vector<CountSlot> slots;
-        bool is_last = false;
-    };
-    Batch batches[2];
-    std::counting_semaphore<> empty{2}, full{0};
-    std::atomic<bool> is_given_up = false;
-
-    Handover() {
-        for (Batch& batch : batches) batch.slots.reserve(kBatch);
-    }
-    void merge(Sorted heads) {
-        size_t at = 0;
-        empty.acquire();
-        merge_sorted(std::move(heads), [&](const CountSlot& slot) {
-            batches[at].slots.push_back(slot);
-            if (batches[at].slots.size() < kBatch) return true;
-            full.release();
-            at ^= 1;
-            empty.acquire();
-            batches[at].slots.clear();
-            return !is_given_up.load(std::memory_order_relaxed);
-        });
-        batches[at].is_last = true;
-        full.release();
-    }
-    template <typename Put>
-    void take(const Put& put) {
-        for (size_t at = 0;; at ^= 1) {
-            full.acquire();
-            for (const CountSlot& slot : batches[at].slots) put(slot);
-            if (batches[at].is_last) return;
-            empty.release();
-        }
-    }
-    void give_up() {
-        is_given_up = true;
-        empty.release();
-    }
-};
-
-// The same with a thread that merges while this one takes.
-template <typename Put>
-void merge_aside(Sorted heads, const Put& put) {
-    Handover handover;
-    std::jthread merging;
-    try {
-        merging = std::jthread([&] { handover.merge(heads); });
-    } catch (const std::system_error&) {
-        return merge_sorted(std::move(heads), put);  // no more threads to be had
-    }
-    try {
-        handover.take(put);
-    } catch (...) {
-        handover.give_up();
-        throw;
-    }
-}
 }  // namespace
 
 // The pieces, moved together and in order.
@@ -302,7 +209,7 @@ std::span<const CountSlot> CountTable::sort() {
 
 void CountTable::take_sorted(std::span<CountTable* const> tables,
                              const std::function<void(std::string_view piece, uint64_t count)>& take) {
-    Sorted heads(tables.size());
+    std::vector<std::span<const CountSlot>> heads(tables.size());
     {
         std::vector<std::jthread> threads;
         for (size_t i = 1; i < tables.size(); ++i) {
@@ -315,15 +222,27 @@ void CountTable::take_sorted(std::span<CountTable* const> tables,
         }
         heads[0] = tables[0]->sort();
     }
-    auto put = [&](const CountSlot& slot) {
-        char room[16];
-        take(sorted_piece(slot, room), slot.count);
-        return true;
-    };
-    if (heads.size() == 1) {
-        merge_sorted(std::move(heads), put);
-    } else {
-        merge_aside(std::move(heads), put);
+    constexpr size_t kAhead = 16;
+    char room[16];
+    for (;;) {
+        std::erase_if(heads, [](const auto& head) { return head.empty(); });
+        if (heads.empty()) return;
+        bool is_any_empty = false;
+        while (!is_any_empty) {
+            const CountSlot* first = heads[0].data();
+            for (const auto& head : heads) {
+                if (precedes(head.front(), *first)) first = head.data();
+            }
+            uint64_t count = 0;
+            for (auto& head : heads) {
+                if (head.data() != first && precedes(*first, head.front())) continue;
+                if (head.size() > kAhead && is_sorted_long(head[kAhead])) __builtin_prefetch(sorted_entry(head[kAhead]));
+                count += head.front().count;
+                head = head.subspan(1);
+                is_any_empty |= head.empty();
+            }
+            take(sorted_piece(*first, room), count);
+        }
     }
 }
 

@@ -62,7 +62,7 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
     name = job.plan.unit_name(unit.index)
     spills = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=job.folder / FOLDER))
     sidecars = Sidecars(job.folder, name)
-    counter = make_counter(job, spills)
+    counter = make_counter(job, spills, text_bytes=unit.num_bytes)
     try:
         work = _UnitCount(job, unit, sidecars, counter, limit)
         work.read(on_block)
@@ -75,11 +75,13 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
         shutil.rmtree(spills, ignore_errors=True)
 
 
-def make_counter(job: CountJob, folder: Path) -> CounterTeam:
+def make_counter(job: CountJob, folder: Path, *, text_bytes: int) -> CounterTeam:
     """What counts the pieces of a unit."""
     config = job.plan.config.count
     cut = decode_cut(job.plan.cut.encode())
-    counter = PieceCounter(cut, folder, max_bytes=job.counter_bytes, when_full=config.when_full)
+    counter = PieceCounter(
+        cut, folder, max_bytes=job.counter_bytes, when_full=config.when_full, text_bytes=text_bytes
+    )
     # What is forgotten depends on who counted what: one thread alone always forgets the same.
     return CounterTeam(counter, num_threads=1 if config.when_full == "forget" else job.num_threads)
 

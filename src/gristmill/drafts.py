@@ -114,9 +114,10 @@ class Draft:
     def record(self, folder: Path) -> FileRecord:
         """What the run folder is told about it."""
         path = self.path.relative_to(folder).as_posix()
-        assert self._digest or self._hash, "a draft that is not hashed has no record"
-        sha256 = self._digest or self._hash.hexdigest()
-        return FileRecord(path=path, num_bytes=self.num_bytes, sha256=sha256)
+        if self._digest is not None:
+            return FileRecord(path=path, num_bytes=self.num_bytes, sha256=self._digest)
+        assert self._hash is not None, "a draft that is not hashed has no record"
+        return FileRecord(path=path, num_bytes=self.num_bytes, sha256=self._hash.hexdigest())
 
     def commit(self) -> None:
         """Give a finished draft its name; the folder is synced by the caller."""

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import time
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from gristmill.report.run_watch import RunWatch
 from gristmill.run.folder import PLAN, REPORT_PAGE
 from gristmill.store import Mirror
 
+PAGE = Path(__file__).parent / "page"
 ASSETS = {
     "page.html": "text/html; charset=utf-8",
     "page.css": "text/css; charset=utf-8",
@@ -36,7 +36,7 @@ UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "
 @cache
 def read_asset(name: str) -> str:
     """A file of the page."""
-    return files("gristmill.report").joinpath("page", name).read_text(encoding="utf-8")
+    return (PAGE / name).read_text(encoding="utf-8")
 
 
 def write_report(place: str, *, is_new: bool) -> None:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.engines import Bytes, Offsets
 from gristmill.engines.native import NativeEngine
 from gristmill.plan import CountPlan
+from gristmill.read.documents import keep_documents
 from gristmill.run.folder import read_any_plan, read_records
 from gristmill.spec import MergeModel, Normalization, TokenizerSpec
 from gristmill.text_sample import TextSample, read_sample
@@ -97,11 +97,6 @@ def _name_sources(paths: list[str], samples: list[TextSample]) -> list[str]:
     return [name if name in kept else OTHERS for name in names]
 
 
-def _one(sample: TextSample, document: int) -> tuple[Bytes, Offsets]:
-    start, stop = map(int, sample.offsets[document : document + 2])
-    return sample.text[start:stop], np.array([0, stop - start], np.int64)
-
-
 def _pieces_by_source(
     samples: list[TextSample], names: list[str], cut: Cut
 ) -> Iterator[tuple[str, Pieces]]:
@@ -109,7 +104,7 @@ def _pieces_by_source(
         with tempfile.TemporaryDirectory() as scratch:
             counter = PieceCounter(cut, Path(scratch), max_bytes=COUNTER_BYTES)
             for sample in samples:
-                for document in np.flatnonzero([names[file] == source for file in sample.files.tolist()]):
-                    counter.add(*_one(sample, int(document)))
+                kept = np.array([names[file] == source for file in sample.files.tolist()], np.bool_)
+                counter.add(*keep_documents(sample.text, sample.offsets, kept))
             counter.finish(Path(scratch) / "sample.pieces")
             yield source, Inventory(Path(scratch) / "sample.pieces").load()

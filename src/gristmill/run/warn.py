@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from gristmill.config import EncodeConfig, PackConfig, ReadConfig, TokenizeConfig, WriteConfig
-from gristmill.formats import default_mode, formats_of, formats_with_columns
 from gristmill.plan import Plan
 from gristmill.read import Listing
 from gristmill.records import Manifest
@@ -20,6 +19,8 @@ ROW_OPTIONS = ("sequence_length", "overlap", "tail", "lookahead", "pad_id", "mas
 
 def option_warnings(config: TokenizeConfig) -> list[str]:
     """Options that do nothing in this job, or not what their name says, each with the reason."""
+    from gristmill.formats import default_mode, formats_of, formats_with_columns  # a training has none
+
     formats = formats_of(config.write)
     mode = config.pack.mode or default_mode(formats)
     tables = [name for name in formats if default_mode((name,)) != "documents"]

@@ -14,6 +14,9 @@ from gristmill.training.cut import Cut, build_cut, encode_cut
 from gristmill.training.inventory import Summary, merge_inventories, write_draft
 
 LEAST_BYTES = 256 << 10
+BYTES_A_PIECE = 128
+"""Of 100 MB of mixed text, for each distinct piece; more text has fewer new ones."""
+MAX_EXPECTED = 1 << 20
 WhenFull = Literal["spill", "forget"]
 
 
@@ -21,12 +24,17 @@ class PieceCounter:
     """Counts the pieces of documents below `max_bytes`, in one thread.
 
     spill: what does not fit goes to sorted runs in the folder, and the counts are exact.
-    forget: the rarest pieces are dropped, and the inventory says by how much a count may be too low."""
+    forget: the rarest pieces are dropped, and the inventory says by how much a count may be too low.
 
-    def __init__(self, cut: Cut, folder: Path, *, max_bytes: int, when_full: WhenFull = "spill") -> None:
+    Where `text_bytes`, about what will be counted, is told, memory is set aside for it at once."""
+
+    def __init__(
+        self, cut: Cut, folder: Path, *, max_bytes: int, when_full: WhenFull = "spill", text_bytes: int = 0
+    ) -> None:
         if max_bytes < LEAST_BYTES:
             raise ConfigError(f"{max_bytes} bytes of memory are too few to count; give {LEAST_BYTES} or more")
-        self._counter = _native.PieceCounter(build_cut(cut), max_bytes, when_full == "forget")
+        num_expected = min(text_bytes // BYTES_A_PIECE, MAX_EXPECTED)
+        self._counter = _native.PieceCounter(build_cut(cut), max_bytes, when_full == "forget", num_expected)
         self._about = encode_cut(cut)
         self._folder = folder
         self._number = 0
