@@ -205,6 +205,47 @@ def test_an_output_below_a_file_is_refused(corpus, tmp_path):
         train(make_config(corpus[0], tmp_path / "file" / "t.json"))
 
 
+def test_options_that_do_nothing_are_named(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    counts = {"learn__from_counts": [str(tmp_path / "a.json.run")], "count__held_out": 0.1}
+    result = train(make_config(corpus[0], tmp_path / "b.json", learn__initial_alphabet="corpus", **counts))
+    why = "does nothing here: learn.from_counts is counted already, and nothing is read"
+    assert result.warnings == (f"read.inputs {why}", f"count.held_out {why}")
+    base = {"learn__extend": str(tmp_path / "a.json"), "learn__vocab_size": 1600}
+    result = train(make_config(corpus[0], tmp_path / "c.json", learn__initial_alphabet="corpus", **base))
+    assert result.warnings == ("learn.initial_alphabet does nothing here: learn.extend has its alphabet",)
+
+
+def test_special_tokens_that_extending_would_not_add_are_refused(corpus, tmp_path):
+    specials = ["<|a|>", "<|b|>"]
+    train(make_config(corpus[0], tmp_path / "a.json", learn__special_tokens=specials))
+    base = {"learn__extend": str(tmp_path / "a.json"), "learn__vocab_size": 1600}
+    train(make_config(corpus[0], tmp_path / "b.json", learn__special_tokens=["<|b|>"], **base))
+    with pytest.raises(ConfigError, match="and extending it adds none"):
+        train(make_config(corpus[0], tmp_path / "c.json", learn__special_tokens=[*specials, "<|c|>"], **base))
+
+
+def test_a_vocabulary_smaller_than_asked_for_is_mentioned(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["ab ab ab cd"])
+    result = train(make_config(tmp_path / "a.jsonl", tmp_path / "t.json"))
+    (warning,) = result.warnings
+    assert warning.startswith(f"{result.vocab_size:,} tokens, fewer than the 1,500 asked for: no pair")
+    result = train(make_config(tmp_path / "a.jsonl", tmp_path / "t.json", learn__min_frequency=2))
+    assert "no pair is left to merge that learn.min_frequency would allow" in result.warnings[0]
+
+
+def test_an_alphabet_that_fills_the_vocabulary_is_mentioned_and_can_be_cut(corpus, tmp_path):
+    options = {"count__pattern": "metaspace", "learn__vocab_size": 1200}
+    result = train(make_config(corpus[0], tmp_path / "all.json", **options))
+    assert "tokens are single characters; learn.max_alphabet keeps" in result.warnings[0]
+    result = train(make_config(corpus[0], tmp_path / "few.json", learn__max_alphabet=100, **options))
+    assert not result.warnings
+    assert sum(len(token) == 1 for token in model_of(tmp_path / "few.json")[0]) == 100
+    tokenizer = Tokenizer.from_file(str(tmp_path / "few.json"))
+    for document in corpus[1][:20]:
+        assert tokenizer.decode(tokenizer.encode(document).ids) == document
+
+
 def test_too_little_memory_is_refused_before_learning(corpus, tmp_path):
     train(make_config(corpus[0], tmp_path / "t.json"))
     with pytest.raises(RunError, match=r"learning from .* MB are allowed"):

@@ -266,6 +266,8 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """In characters of the alphabet."""
     initial_alphabet: Literal["bytes", "corpus"] = "bytes"
     """All 256 bytes are tokens, or those that occur."""
+    max_alphabet: Count | None = None
+    """Of pattern metaspace: the most frequent so many characters are tokens, and the others become bytes."""
     tie_break: Literal["tokenizers", "bytes"] = "tokenizers"
     """Of pairs that occur equally often, the one with the smaller ids, or with the smaller bytes."""
     min_count: Count = 1

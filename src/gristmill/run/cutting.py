@@ -1,11 +1,11 @@
-"""How the text of a training is cut: as asked, or as the tokenizer that is extended cuts it."""
+"""How the text of a training is cut, as asked or by the tokenizer that is extended; what contradicts that."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from gristmill.config import CountConfig, TrainConfig
+from gristmill.config import CountConfig, LearnConfig, TrainConfig
 from gristmill.errors import ConfigError
 from gristmill.spec import TokenizerSpec
 from gristmill.training.cut import USUAL, Cut, cut_of, cut_of_spec
@@ -46,6 +46,19 @@ def check_counts(config: TrainConfig, paths: Sequence[Path]) -> None:
                 f"{path}: was cut in another way than {base} cuts text; count the text again with --extend "
                 f"{base}, and without --from-counts"
             )
+
+
+def check_special_tokens(learn: LearnConfig) -> None:
+    """Refuse special tokens that a tokenizer to be extended lacks: it keeps those it has."""
+    if learn.extend is None or learn.special_tokens == LearnConfig().special_tokens:
+        return
+    known = {token.content for token in load_base(learn.extend).added_tokens}
+    lacking = [token for token in learn.special_tokens if token not in known]
+    if lacking:
+        raise ConfigError(
+            f"{learn.extend} has no special token {lacking[0]!r}, and extending it adds none; leave "
+            "learn.special_tokens (--special-tokens) out"
+        )
 
 
 def _refuse_another(count: CountConfig, cut: Cut, what: str) -> None:

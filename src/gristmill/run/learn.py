@@ -16,7 +16,7 @@ from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
 from gristmill.job import byte_size
 from gristmill.run.budget import RUN_BYTES
-from gristmill.run.cutting import load_base, settle_cut
+from gristmill.run.cutting import check_special_tokens, load_base, settle_cut
 from gristmill.run.folder import CHECKPOINT
 from gristmill.run.learning_events import LearningEvents, count_characters
 from gristmill.run.resources import available_memory, num_cores
@@ -80,6 +80,7 @@ def check_training(config: TrainConfig) -> None:
     """Refuse what could only fail, before hours are spent on counting."""
     learn, count = config.learn, config.count
     assert learn.vocab_size is not None
+    check_special_tokens(learn)
     if not learn.from_counts:
         build_cut(settle_cut(config))
     # Of the alphabet, what is there whatever the text.
@@ -95,6 +96,7 @@ def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
         symbols="characters" if is_marked else "bytes",
         special_tokens=learn.special_tokens,
         is_whole_alphabet=learn.initial_alphabet == "bytes",
+        max_alphabet=learn.max_alphabet if is_marked else None,
     )
 
 

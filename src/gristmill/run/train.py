@@ -20,6 +20,7 @@ from gristmill.run.learn import OnLearning, check_training, learn_merges
 from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
+from gristmill.run.warn import training_warnings, vocabulary_warnings
 from gristmill.store import refuse_remote
 from gristmill.training.figures import script_shares
 from gristmill.training.fit import Fit, longest_tokens, merge_counts
@@ -102,7 +103,11 @@ def train(
                 fit=fit,
                 stage_s=clock.seconds,
                 stage_peak_bytes=clock.peak_bytes,
-                warnings=outcome.warnings if outcome else (),
+                warnings=(
+                    *training_warnings(config),
+                    *(outcome.warnings if outcome else ()),
+                    *vocabulary_warnings(config.learn, merges.tokens),
+                ),
             )
             write_json(folder / REPORT, result)
             (folder / CHECKPOINT).unlink(missing_ok=True)
