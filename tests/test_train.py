@@ -246,14 +246,22 @@ def test_an_alphabet_that_fills_the_vocabulary_is_mentioned_and_can_be_cut(corpu
         assert tokenizer.decode(tokenizer.encode(document).ids) == document
 
 
-def test_too_little_memory_is_refused_before_learning(corpus, tmp_path):
+@pytest.mark.parametrize("run", [{"run__memory": "300MB"}, {"run__preset": "streaming"}])
+def test_a_vocabulary_beyond_the_memory_is_refused_before_counting(corpus, tmp_path, run):
+    with pytest.raises(RunError, match=r"so many tokens needs about .* MB are allowed; raise run\.memory"):
+        train(make_config(corpus[0], tmp_path / "t.json", learn__vocab_size=20_000_000, **run))
+    assert not any(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_refused_before_learning(corpus, tmp_path, monkeypatch):
     train(make_config(corpus[0], tmp_path / "t.json"))
+    monkeypatch.setattr(learning, "memory_needed", lambda *, num_pieces, **_: num_pieces << 30)
     with pytest.raises(RunError, match=r"learning from .* MB are allowed"):
         train(
             make_config(
                 corpus[0],
                 tmp_path / "t.json",
-                run__memory="50MB",
+                run__memory="500MB",
                 learn__from_counts=[str(tmp_path / "t.json.run" / INVENTORY)],
             )
         )

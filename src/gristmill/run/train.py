@@ -17,9 +17,9 @@ from gristmill.run.count import Counted, CountOutcome, count
 from gristmill.run.cutting import check_counts, load_base
 from gristmill.run.folder import CHECKPOINT, INVENTORY, REPORT, locked, remove_temporaries, write_json
 from gristmill.run.learn import OnLearning, check_training, learn_merges
-from gristmill.run.process import WorkerProcess
+from gristmill.run.process import WorkerProcess, is_frugal
 from gristmill.run.progress import OnProgress
-from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
+from gristmill.run.resources import forget_peak, give_back_memory, num_cores, peak_resident_bytes
 from gristmill.run.warn import training_warnings, vocabulary_warnings
 from gristmill.store import refuse_remote
 from gristmill.training.figures import script_shares
@@ -81,6 +81,8 @@ def train(
             outcome = _count(config, folder, force=force, on_progress=on_progress, processes=processes)
             clock.end("count", outcome.peak_memory_bytes if outcome else None)
             inventory, left_out = _inventory(config, folder)
+            if is_frugal(config.run):
+                give_back_memory()
             with ThreadPoolExecutor(1, "aside") as aside:
                 sample = aside.submit(cut_sample, folder, inventory.cut) if outcome else None
                 merges = learn_merges(config, folder, inventory, on_learning)
