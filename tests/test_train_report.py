@@ -139,6 +139,14 @@ def test_an_extended_folder_keeps_the_roles_of_the_old_one(corpus, tmp_path):
     assert result.fit.text.num_tokens == sum(map(len, encoded))
 
 
+def test_a_base_without_a_folder_of_its_own_has_roles_by_the_names_of_its_tokens(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "old.json", learn__special_tokens=["<|pad|>", "<|endoftext|>"]))
+    extend = str(tmp_path / "old.json")
+    train(make_config(corpus[0], f"{tmp_path}/new/", learn__vocab_size=1000, learn__extend=extend))
+    new = AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert (new.eos_token_id, new.pad_token_id) == (1, 0)
+
+
 def test_every_split_behaviour_has_its_name_in_tokenizer_json():
     for name, behavior in BEHAVIORS.items():
         assert split_json(Split(pattern="a", dialect="oniguruma", behavior=behavior))["behavior"] == name

@@ -82,12 +82,18 @@ def guess_roles(special_tokens: tuple[str, ...]) -> dict[str, str]:
 
 
 def roles_of(learn: LearnConfig) -> dict[str, str]:
-    """What the special tokens of a job are for; a tokenizer that is extended keeps what its folder says."""
+    """What the special tokens of a job are for; a tokenizer that is extended keeps what its folder says, or
+    else its tokens are known by their names."""
     if learn.extend is None:
         return guess_roles(learn.special_tokens)
     from gristmill.load.folder import read_roles
+    from gristmill.load.reading import decode_json, read_whole
 
-    return {f"{role}_token": token for role, token in read_roles(base_file(learn.extend).parent).items()}
+    base = base_file(learn.extend)
+    if named := read_roles(base.parent):
+        return {f"{role}_token": token for role, token in named.items()}
+    added = decode_json(read_whole(base), dict[str, Any], source=learn.extend).get("added_tokens") or []
+    return guess_roles(tuple(entry["content"] for entry in added if entry["special"]))
 
 
 def _json(values: dict[str, Any]) -> bytes:
