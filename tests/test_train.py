@@ -279,7 +279,7 @@ def test_the_command_trains_and_says_so(corpus, tmp_path):
         [*command, "-o", str(tmp_path / "t.json")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "500, 243 of them merges" in done.stdout
+    assert "500, made by 243 merges" in done.stdout
     counts = [sys.executable, "-m", "gristmill", "counts", str(tmp_path / "t.json.run"), "--top", "3"]
     shown = subprocess.run(counts, capture_output=True, text=True, check=True).stdout
     assert "distinct of" in shown

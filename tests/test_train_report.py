@@ -1,6 +1,8 @@
 """What a training tells at its end: a fit that can be checked by encoding, and files that know their EOS."""
 
+import io
 import json
+import re
 import subprocess
 import sys
 
@@ -10,9 +12,11 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from gristmill import load_tokenizer
+from gristmill.cli import main
 from gristmill.config import TrainConfig
 from gristmill.job import make_training
 from gristmill.load.hf_pipeline import BEHAVIORS
+from gristmill.report.training import render_training
 from gristmill.run.count import read_counted
 from gristmill.run.folder import INVENTORY, REPORT
 from gristmill.run.train import TrainResult, train
@@ -162,7 +166,41 @@ def test_the_command_warns_draws_and_reports(corpus, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "1 file not read: 1 .doc" in done.stderr
     assert "bytes a token" in done.stdout
-    assert "held out" in done.stdout
+    assert re.search(r"^not counted +\d+ held out to measure the fit$", done.stdout, re.MULTILINE)
+    assert "dropped" not in done.stdout
+    assert "report.html" in done.stdout
     assert (tmp_path / "t.svg").read_text().count("vocabulary size") >= 1
     assert json.loads((tmp_path / "t.json.run" / REPORT).read_text())["fit"]["is_held_out"]
     assert read_counted(tmp_path / "t.json.run").ledger.documents_read == 200
+
+
+def test_from_counts_there_is_no_fit_and_the_summary_says_why(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    counts = {"learn__from_counts": [str(tmp_path / "a.json.run")], "learn__vocab_size": 500}
+    result = train(make_config(corpus[0], tmp_path / "b.json", **counts))
+    shown = dict(line.split(maxsplit=1) for line in render_training(result).splitlines())
+    assert shown["fit"].startswith("not measured: counts hold no documents")
+    assert "counts" not in shown
+    assert shown["report"] == str(tmp_path / "b.json.run" / REPORT)
+
+
+def test_tokens_that_look_alike_when_cut_are_shown_once(corpus, tmp_path):
+    result = train(make_config(corpus[0], tmp_path / "a.json"))
+    long = msgspec.structs.replace(result, longest_tokens=["-" * 90, "-" * 80, "-" * 70, "=" * 60])
+    assert render_training(long).count("'----") == 1
+    assert "'====" in render_training(long)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_nothing_of_the_progress_is_left_before_the_summary(corpus, tmp_path, monkeypatch):
+    """Also where learning ends before there are as many tokens as asked for."""
+    monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert main(["train", str(corpus[0]), "--vocab-size", "100000", "-o", str(tmp_path / "t.json")]) == 0
+    before, _, after = terminal.getvalue().rpartition("\r\x1b[K")
+    assert "learning: " in before
+    assert after.startswith("gristmill: warning: ")

@@ -45,7 +45,11 @@ PRESETS = (
 Options = dict[str, tuple[str, str, dict[str, Any]]]
 RUN_OPTIONS: Options = {
     "--preset": ("run", "preset", {"choices": get_args(Preset), "help": PRESETS}),
-    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": "worker processes, or none"}),
+    "--backend": (
+        "run",
+        "backend",
+        {"choices": get_args(Backend), "help": "worker processes (local), or threads of this one (inline)"},
+    ),
     "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "default: physical cores"}),
     "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),
 }

@@ -263,7 +263,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_frequency: WholeNumber = 0
     """Pairs that occur less often are not merged."""
     max_token_length: Count | None = None
-    """In characters of the alphabet."""
+    """In characters of the alphabet; two of them are merged whatever it is, as in `tokenizers`."""
     initial_alphabet: Literal["bytes", "corpus"] = "bytes"
     """All 256 bytes are tokens, or those that occur."""
     max_alphabet: Count | None = None

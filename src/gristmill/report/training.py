@@ -14,6 +14,12 @@ from gristmill.training.inventory import Inventory, Summary
 MAX_SHOWN = 40
 """Characters of a token."""
 MAX_SHARES = 6
+CHOSEN = {
+    "held out": "held out to measure the fit",
+    "not sampled": "not sampled (count.sample)",
+    "limit": "beyond count.max_documents",
+}
+"""Why documents were not counted though nothing was wrong with them."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +77,12 @@ def render_training(result: TrainResult) -> str:
     if result.counted is not None:
         ledger = result.counted.ledger
         facts["text"] = f"{ledger.documents_encoded:,} documents, {of_bytes(ledger.bytes_encoded)}"
-        if ledger.documents_dropped:
-            facts["dropped"] = ", ".join(f"{why} {n:,}" for why, n in ledger.documents_dropped.items())
+        chosen = {why: n for why, n in ledger.documents_dropped.items() if why in CHOSEN}
+        bad = {why: n for why, n in ledger.documents_dropped.items() if why not in CHOSEN}
+        if chosen:
+            facts["not counted"] = ", ".join(f"{n:,} {CHOSEN[why]}" for why, n in chosen.items())
+        if bad:
+            facts["dropped"] = ", ".join(f"{why} {n:,}" for why, n in bad.items())
     facts["pieces"] = f"{result.num_pieces:,} distinct"
     if result.left_out is not None:
         left_out = result.left_out
@@ -80,15 +90,21 @@ def render_training(result: TrainResult) -> str:
         facts["left out"] = (
             f"{left_out.num_dropped:,} rare pieces, there {left_out.dropped_count:,} times: {scripts}"
         )
-    facts["tokens"] = f"{result.vocab_size:,}, {result.num_merges:,} of them merges"
+    facts["tokens"] = f"{result.vocab_size:,}, made by {result.num_merges:,} merges"
     if result.longest_tokens:
-        facts["longest"] = ", ".join(f"{token[:MAX_SHOWN]!r}" for token in result.longest_tokens[:3])
+        shown = dict.fromkeys(f"{token[:MAX_SHOWN]!r}" for token in result.longest_tokens)
+        facts["longest"] = ", ".join(list(shown)[:3])
     if result.fit is not None:
         facts |= _render_fit(result.fit)
+    elif result.counted is None:
+        facts["fit"] = "not measured: counts hold no documents; train from the text for that"
     facts["time"] = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in result.stage_s.items())
     facts["memory"] = ", ".join(f"{stage} {of_bytes(n)}" for stage, n in result.stage_peak_bytes.items())
-    facts["counts"] = f"{result.folder} (train again from them: --from-counts)"
-    facts["report"] = f"{result.folder}/{REPORT}"
+    if result.counted is not None:
+        facts["counts"] = f"{result.folder} (train again from them: --from-counts)"
+        facts["report"] = f"{result.folder}/report.html, and {REPORT} beside it"
+    else:
+        facts["report"] = f"{result.folder}/{REPORT}"
     facts["output"] = result.output
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 
