@@ -16,7 +16,7 @@ from gristmill.cli import main
 from gristmill.config import TrainConfig
 from gristmill.job import make_training
 from gristmill.load.hf_pipeline import BEHAVIORS
-from gristmill.report.training import render_training
+from gristmill.report.training import describe_counts, render_counts, render_training
 from gristmill.run.count import read_counted
 from gristmill.run.folder import INVENTORY, REPORT
 from gristmill.run.train import TrainResult, train
@@ -204,3 +204,10 @@ def test_on_a_terminal_nothing_of_the_progress_is_left_before_the_summary(corpus
     before, _, after = terminal.getvalue().rpartition("\r\x1b[K")
     assert "learning: " in before
     assert after.startswith("gristmill: warning: ")
+
+
+def test_counts_are_shown_in_lines_that_a_screen_holds(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    shown = render_counts(describe_counts(Inventory(tmp_path / "a.json.run" / INVENTORY), num_top=5))
+    assert max(map(len, shown.splitlines()[1:])) <= 120
+    assert "Latin" in shown

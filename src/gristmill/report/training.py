@@ -14,6 +14,7 @@ from gristmill.training.inventory import Inventory, Summary
 MAX_SHOWN = 40
 """Characters of a token."""
 MAX_SHARES = 6
+GROWTH_SHOWN = 5
 CHOSEN = {
     "held out": "held out to measure the fit",
     "not sampled": "not sampled (count.sample)",
@@ -57,10 +58,10 @@ def render_counts(counts: Counts) -> str:
         f"pieces      {summary.num_pieces:,} distinct of {summary.total_count:,}, "
         f"{of_bytes(summary.total_bytes)} in all, the longest {of_bytes(summary.longest_piece)}",
         f"once only   {counts.num_hapax:,} ({counts.num_hapax / max(summary.num_pieces, 1):.0%})",
-        "growth      "
-        + ", ".join(f"{share:.3g} of the text: {of_count(number)}" for share, number in counts.distinct),
+        "growth      by share of the text: "
+        + ", ".join(f"{share:.0%} {of_count(number)}" for share, number in counts.distinct[-GROWTH_SHOWN:]),
         "scripts     "
-        + ", ".join(
+        + f"\n{'':<12}".join(
             f"{name} {share.text_bytes / text_bytes:.1%} of bytes, {share.num_pieces:,} pieces"
             for name, share in sorted(counts.scripts.items(), key=lambda item: -item[1].text_bytes)[:8]
         ),
