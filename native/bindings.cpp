@@ -425,6 +425,12 @@ nb::tuple lay_out_width(Array<uint32_t> ids, Offsets offsets, int64_t bos, int64
     throw nb::value_error("width is 2 or 4");
 }
 
+void widen_ids_into(Array<uint16_t> low, Bytes high, nb::ndarray<uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
+    if (low.size() != high.size() || low.size() != out.size()) throw nb::value_error("arrays differ in length");
+    nb::gil_scoped_release release;
+    widen_ids(low.data(), high.data(), low.size(), out.data());
+}
+
 std::vector<int64_t> check_lengths(const Offsets& lengths, int64_t row_length) {
     std::vector<int64_t> checked(lengths.data(), lengths.data() + lengths.size());
     bool is_fitting = row_length >= 1;
@@ -500,6 +506,7 @@ void bind_gather_rows(nb::module_& m) {
 
 void bind_pack(nb::module_& m) {
     m.def("lay_out", &lay_out_width, nb::arg("ids").noconvert(), nb::arg("offsets").noconvert(), "bos"_a, "eos"_a, "width"_a);
+    m.def("widen_ids", &widen_ids_into, nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("out").noconvert());
     m.def("plan_rows", &plan_rows_of, nb::arg("lengths").noconvert(), "num_pooled"_a, "row_length"_a, "max_pieces"_a,
           "max_tokens"_a);
     m.def("plan_rest", &plan_rest_of, nb::arg("lengths").noconvert(), "row_length"_a, "least_tokens"_a);

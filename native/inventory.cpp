@@ -109,7 +109,7 @@ InventorySummary InventoryWriter::finish(uint64_t dropped_count, uint64_t max_un
 namespace {
 class FileSource final : public Source {
 public:
-    explicit FileSource(const std::string& path) : path_(path), handle_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    explicit FileSource(const std::string& path) : path_(path), handle_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
         struct stat about;
         if (handle_ < 0) fail();
         if (fstat(handle_, &about) != 0 || !S_ISREG(about.st_mode)) {

@@ -154,6 +154,10 @@ bool lay_out(const uint32_t* ids, const int64_t* offsets, size_t num_documents, 
     return bits <= kLargest;
 }
 
+void widen_ids(const uint16_t* low, const uint8_t* high, size_t size, uint32_t* out) {
+    for (size_t i = 0; i < size; ++i) out[i] = static_cast<uint32_t>(high[i]) << 16 | low[i];
+}
+
 RowPlan plan_rows(const std::vector<int64_t>& lengths, size_t num_pooled, int64_t row_length, PoolLimits limits) {
     RowPlan plan;
     Pool pool(lengths, row_length);

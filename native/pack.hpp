@@ -15,6 +15,9 @@ template <typename Id>
 bool lay_out(const uint32_t* ids, const int64_t* offsets, size_t num_documents, int64_t bos, int64_t eos, Id* out,
              int64_t* out_offsets);
 
+// Ids from their lower 16 bits and the 8 bits above them.
+void widen_ids(const uint16_t* low, const uint8_t* high, size_t size, uint32_t* out);
+
 // Which pieces make which row: those of row r are picks[row_offsets[r]..row_offsets[r + 1]). What was not picked is
 // `left`, in the order it came.
 struct RowPlan {

@@ -11,7 +11,11 @@ PairTable::PairTable(size_t num_expected)
 }
 
 // At most half of them are taken: most pairs that are looked up are not there.
-size_t PairTable::slots_for(size_t num_pairs) { return std::bit_ceil(std::max<size_t>(2 * num_pairs, 1 << 12)); }
+size_t PairTable::slots_for(size_t num_pairs) {
+    size_t num_slots = 1 << 12;
+    while (num_slots < 2 * num_pairs) num_slots *= 2;
+    return num_slots;
+}
 
 uint32_t PairTable::add(uint64_t key, int64_t count) {
     if (pairs_.size() >= kNoPair) throw std::length_error("more than 4 billion distinct pairs");

@@ -106,7 +106,7 @@ NAMES = {str: "text", int: "number", float: "number", bool: "`true`, `false`"}
 def render_range(limits: msgspec.Meta) -> str:
     """The smallest and largest value allowed."""
     low = f" above {limits.gt}" if limits.gt is not None else f" from {limits.ge}"
-    return low + (f" to {limits.le}" if limits.le is not None else "")
+    return low + (f" to {limits.le}" if limits.le not in (None, config.LARGEST) else "")
 
 
 def render_default(value: Any) -> str:

@@ -1,5 +1,7 @@
 """A device of `gristmill.engines.cuda` on the processor: the same kernels, run by the emulator."""
 
+import ctypes
+import threading
 import weakref
 
 import numpy as np
@@ -31,14 +33,17 @@ class EmulatedDevice:
     def __init__(self, tables):
         self._variant = tables.is_narrow, tables.sizes.class_bits
         self.kernels = []
+        self.num_unjoined = 0
         self._memories = weakref.WeakSet()
+        self._turn = threading.Lock()
 
     def activate(self):
         pass
 
     def allocate(self, num_bytes):
         memory = HostMemory(num_bytes)
-        self._memories.add(memory)
+        with self._turn:
+            self._memories.add(memory)
         return memory
 
     def pinned(self, num_bytes):
@@ -52,14 +57,23 @@ class EmulatedDevice:
         assert at + num_bytes <= len(memory.bytes)
         memory.bytes[at : at + num_bytes] = byte
 
-    def run(self, kernel, grid, block, work):
+    def run(self, launches, work):
+        for launch in launches:
+            self._launch(*launch, work)
+
+    def _launch(self, kernel, grid, block, work):
         self.kernels.append(kernel)
         _cuda_emulator.run(kernel, grid, block, work.tobytes(), *self._variant)
-        for memory in self._memories:
+        with self._turn:
+            memories = list(self._memories)
+        for memory in memories:
             assert all((guard == 0xA5).all() for guard in memory.guards), f"{kernel} writes past its memory"
+        if kernel == "join_sections":
+            num_longer = _values(work, "counters", np.uint32, 3)[2]
+            self.num_unjoined += int((_values(work, "longer_bytes", np.uint32, num_longer) >> 31).sum())
 
-    def read(self, memory, into, lane="out"):
-        into[...] = memory.bytes[: into.nbytes].view(into.dtype)
+    def read(self, memory, into, lane="out", *, at=0):
+        into[...] = memory.bytes[at : at + into.nbytes].view(into.dtype)
 
     def mark(self, lane):
         return lane
@@ -78,3 +92,9 @@ class EmulatedDevice:
 
     def join(self, arrays, dtype):
         return np.concatenate([np.empty(0, dtype), *arrays])
+
+
+def _values(work, name, dtype, count):
+    """What the kernels see under a name."""
+    size = int(count) * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_char * size).from_address(int(work[name])), dtype)

@@ -118,6 +118,16 @@ class FaultyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
+def settings_of(proxy):
+    """The environment in which any process finds the server."""
+    return {
+        "AWS_ENDPOINT_URL": proxy.url,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+
+
 @contextmanager
 def faulty_s3(*, seed=0):
     """A proxy before a fresh S3 server that has one bucket; faults begin when its `share` is set."""

@@ -1,7 +1,15 @@
 """Which backend does a job, and what threads of one process leave behind when they are told to end."""
 
+import threading
+
 import pytest
 
+from emulated_device import EmulatedDevice
+from gristmill import MissingPackageError
+from gristmill.engines.cuda import engine as cuda_engine
+from gristmill.engines.cuda import late
+from gristmill.engines.cuda.engine import CudaEngine
+from gristmill.engines.cuda.tables import build_tables
 from gristmill.run import process
 from gristmill.run.budget import settle_budget
 from gristmill.run.process import choose_backend
@@ -63,6 +71,60 @@ def test_an_engine_that_is_not_native_gets_processes(tokenizer, corpus, tmp_path
     assert not started
     run(tokenizer, corpus, tmp_path / "tokenizers", tokenizer__engine="tokenizers", **options)
     assert len(started) == 2
+
+
+def test_one_process_drives_a_gpu_where_there_is_much_to_encode(corpus, monkeypatch):
+    options = {"tokenizer__engine": "cuda", "run__preset": "extreme"}
+    assert backend_of(corpus, **options) == "local"
+    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    assert backend_of(corpus, **options) == "inline"
+    assert backend_of(corpus, **options, run__backend="local") == "local"
+    assert backend_of("s3://bucket/corpus", **options) == "inline"
+
+
+def test_a_gpu_gets_larger_blocks(corpus, monkeypatch):
+    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    options = {"run__memory": "2GB", "run__workers": 1}
+    native, cuda = (
+        settle_budget(make_config("made", corpus, "out", tokenizer__engine=engine, **options))
+        for engine in ("native", "cuda")
+    )
+    assert cuda.blocks.block_bytes == 16 * native.blocks.block_bytes
+
+
+def test_little_input_does_not_wait_for_a_gpu(tokenizer, corpus, tmp_path, monkeypatch):
+    options = {"run__backend": None, "run__workers": 2, "tokenizer__engine": "cuda"}
+    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"gristmill\[gpu\]"):
+        run(tokenizer, corpus, tmp_path / "none", **options)
+    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
+    result = run(tokenizer, corpus, tmp_path / "cuda", **options)
+    assert any("before a GPU is open" in warning for warning in result.warnings)
+    run(tokenizer, corpus, tmp_path / "native", run__workers=2)
+    assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
+
+
+def test_threads_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch):
+    def open_emulated(spec, native):
+        opened.append(spec)
+        tables = build_tables(spec, native.model, word_bits=16, is_padded=True)
+        return CudaEngine(spec, native, tables, EmulatedDevice(tables))
+
+    def open_at_once(self, first, open_gpu):
+        self._error, self._thread = None, threading.Thread()
+        self._thread.start()
+        self._engine = open_gpu()
+
+    opened = []
+    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(cuda_engine, "open_cuda", open_emulated)
+    monkeypatch.setattr(late.LateEngine, "__init__", open_at_once)
+    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    options = {"run__backend": None, "run__workers": 3}
+    run(tokenizer, corpus, tmp_path / "cuda", tokenizer__engine="cuda", **options)
+    assert len(opened) == 1
+    run(tokenizer, corpus, tmp_path / "native", **options)
+    assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
 
 
 def test_threads_share_the_memory(corpus):

@@ -272,9 +272,8 @@ def test_threads_count_apart_and_merge_to_the_same_file(tmp_path):
 @pytest.mark.parametrize("max_bytes", [LEAST_BYTES, 1 << 26])
 def test_a_team_of_threads_writes_the_file_that_one_counter_writes(num_threads, max_bytes, tmp_path):
     texts = [*ADVERSARIAL, *many_texts(300, seed=8)]
-    team = CounterTeam(
-        PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=max_bytes), num_threads=num_threads
-    )
+    counter = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=max_bytes, text_bytes=num_threads << 20)
+    team = CounterTeam(counter, num_threads=num_threads)
     for start in range(0, len(texts), 37):
         team.add(*pack_texts(texts[start : start + 37], errors="strict"), weight=3)
     summary = team.finish(tmp_path / "team.pieces")
@@ -283,6 +282,14 @@ def test_a_team_of_threads_writes_the_file_that_one_counter_writes(num_threads, 
     add(one, texts, weight=3)
     assert one.finish(tmp_path / "one.pieces") == summary
     assert (tmp_path / "team.pieces").read_bytes() == (tmp_path / "one.pieces").read_bytes()
+
+
+@pytest.mark.parametrize("text_bytes", [0, 1 << 20, 1 << 62])
+def test_however_much_text_is_expected_memory_is_bounded(text_bytes, tmp_path):
+    counter = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=1 << 22, text_bytes=text_bytes)
+    assert counter.memory_bytes <= (1 << 20) + 1000  # a quarter, and a few empty strings
+    add(counter, many_texts(300, seed=8))
+    assert counter.memory_bytes <= 1 << 22
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from gristmill.batch import DocumentBatch
+from gristmill.count_pipeline import is_chosen
 from gristmill.errors import ResumeError, RunError
 from gristmill.job import make_training
+from gristmill.read import Slice
 from gristmill.run.count import count
 from gristmill.run.folder import INVENTORY, locked
 from gristmill.training.counting import PieceCounter
@@ -115,3 +118,16 @@ def test_an_empty_corpus_is_an_error(tmp_path):
     write_jsonl(tmp_path / "a.jsonl", ["", ""])
     with pytest.raises(RunError, match="no document could be used"):
         run_count(tmp_path / "a.jsonl", tmp_path / "run")
+
+
+def test_documents_past_two_gibibytes_are_sampled_like_the_others():
+    documents = DocumentBatch(
+        text=np.zeros(0, np.uint8),
+        offsets=np.zeros(101, np.int64),
+        records=np.arange(100),
+        positions=np.arange(100) * 50 + 2**31,
+    )
+    for start in (0, 2**31, 2**40):
+        part = Slice(file=0, start=start, stop=start + 1, num_bytes=1)
+        chosen = is_chosen(documents, part, share=0.5, seed=1)
+        assert 20 < np.count_nonzero(chosen) < 80

@@ -5,6 +5,8 @@ import json
 import random
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,8 +17,12 @@ import made_tokenizers as made
 import native_engines
 import real_tokenizers as real
 from emulated_device import EmulatedDevice
+from gristmill import _native
 from gristmill.batch import flatten_texts
+from gristmill.engines.cuda import late as late_engine
+from gristmill.engines.cuda.copies import Copies, IdPart
 from gristmill.engines.cuda.engine import CudaEngine, Stretch, flagged_documents
+from gristmill.engines.cuda.late import LateEngine
 from gristmill.engines.cuda.tables import build_tables
 from gristmill.engines.native import compile_model, compile_native
 from gristmill.errors import InputError, MissingPackageError, UnsupportedTokenizerError
@@ -110,7 +116,70 @@ def test_long_pieces_are_merged_by_a_thread_a_warp_and_a_block(engine):
     assert_same(engine, ["".join(chance.choices("abcdeghilmnorst", k=size)) for size in sizes])
     assert_same(engine, ["ab" * 140, "xyz" * 90] * 100)
     assert_same(engine, ["ab" * 1500, "a" * 3001, "0123456789" * 300, "xyz" * 1000])
-    assert {"merge_missed", "merge_long_pieces", "merge_longer_pieces"} <= set(engine._device.kernels)
+    assert {"merge_missed", "merge_long_pieces", "merge_sections"} <= set(engine._device.kernels)
+
+
+SECTION_SIZES = (257, 511, 512, 513, 640, 641, 895, 896, 897, 1024, 1025, 1281, 3000)
+
+
+def test_longer_pieces_are_joined_from_sections(engine):
+    chance, num_unjoined = random.Random(3), engine._device.num_unjoined
+    letters = ["".join(chance.choices("abcdeghilmnorst", k=size)) for size in SECTION_SIZES]
+    assert_same(engine, letters)
+    assert_same(engine, ["x " + "".join(letters), *(run * 1500 for run in (" ", ".", "=", "ก", "xyz"))])
+    assert engine._device.num_unjoined == num_unjoined
+
+
+def doubled_json():
+    """Tokens of 1, 2, 4, ... 256 times the letter a: longer than what sections have in common."""
+    made_json = made.byte_level_json()
+    model = made_json["model"]
+    half = "a"
+    while len(half) < 256:
+        model["merges"].append([half, half])
+        half += half
+        model["vocab"].setdefault(half, 1000 + len(half))
+    return made_json
+
+
+def test_a_piece_whose_sections_share_no_token_is_merged_as_a_whole():
+    spec = of_json(doubled_json())
+    tables = build_tables(spec, compile_model(spec), word_bits=16, is_padded=True)
+    engine = CudaEngine(spec, compile_native(spec), tables, EmulatedDevice(tables), batch_bytes=1 << 16)
+    assert_same(engine, ["a" * size for size in (512, 900, 1500, 2049, 3000)] + ["ab" * 600])
+    assert engine._device.num_unjoined == 4
+
+
+def test_threads_share_the_device(engine):
+    texts = [adversarial.random_texts(60, seed=seed, parts=SPECIALS) for seed in range(6)]
+    texts[3] = [text * 40 for text in texts[3]]  # more than the slots that the others had
+    with ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(assert_same, engine, documents) for documents in texts * 2]:
+            done.result()
+
+
+def test_a_call_that_fails_leaves_its_slots_to_others(engine):
+    good = "water " * 10_000
+    for _ in range(4):
+        buffer = np.frombuffer(4 * good.encode() + b"\xff" * 10, np.uint8)
+        offsets = np.array([0, 60_000, 120_000, 180_000, 240_000, 240_010])
+        with pytest.raises(InputError, match="document 4: invalid UTF-8"):
+            engine.encode_batch(buffer, offsets, special_tokens="text", num_threads=1)
+    assert_same(engine, [good] * 4)
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_537, 3 << 20])
+def test_split_ids_are_put_together(size):
+    ids = np.random.default_rng(size).integers(0, 1 << 21, size).astype(np.uint32)
+    part = IdPart((ids & 0xFFFF).astype(np.uint16), (ids >> 16).astype(np.uint8))
+    for num_threads in (1, 3):
+        found = np.full(size + 5, 7, np.uint32)
+        between = IdPart(np.arange(5, dtype=np.uint16))
+        Copies().join([part[: size // 3], between, part[size // 3 :]], found, num_threads)
+        expected = np.concatenate([ids[: size // 3], np.arange(5), ids[size // 3 :]])
+        assert np.array_equal(found, expected)
+    with pytest.raises(ValueError, match="differ in length"):
+        _native.widen_ids(part.low, part.high, np.empty(size + 1, np.uint32))
 
 
 def test_a_document_larger_than_a_batch_goes_to_the_cpu(engine):
@@ -152,6 +221,38 @@ def test_ids_may_stay_on_the_device(engine):
     assert ids.dtype == engine.id_type
     assert ids.tolist() == theirs[0].tolist()
     assert ends.tolist() == theirs[1].tolist()
+
+
+def test_a_late_engine_is_native_until_the_gpu_is_open(engine, monkeypatch):
+    monkeypatch.setattr(late_engine, "BLOCK_BYTES", 1000)
+    may_open = threading.Event()
+
+    def open_gpu():
+        may_open.wait()
+        return engine
+
+    late = LateEngine(engine._native, open_gpu)
+    arguments = (*flatten_texts(["water", "Wasser"]),)
+    before, num_kernels = late.encode_batch(*arguments, special_tokens="text", num_threads=1), count(engine)
+    may_open.set()
+    late.wait()
+    after = late.encode_batch(*arguments, special_tokens="text", num_threads=1)
+    assert count(engine) > num_kernels
+    assert [array.tolist() for array in before] == [array.tolist() for array in after]
+
+
+def count(engine):
+    return len(engine._device.kernels)
+
+
+def test_a_gpu_that_cannot_be_opened_is_an_error_of_the_next_call(engine):
+    def open_gpu():
+        raise MissingPackageError("no GPU")
+
+    late = LateEngine(engine._native, open_gpu)
+    late.wait()
+    with pytest.raises(MissingPackageError, match="no GPU"):
+        late.encode_batch(*flatten_texts(["water"]), special_tokens="text", num_threads=1)
 
 
 def test_documents_are_flagged_by_the_parts_they_touch():

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -281,3 +283,44 @@ def test_tokenizing_imports_nothing_of_the_page():
     environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == "[]"
+
+
+def damage(folder, name):
+    """A run folder with one thing wrong, beside the whole one."""
+    events, plan = folder / "events.jsonl", folder / "plan.json"
+    lines = events.read_bytes().splitlines(keepends=True)
+    if name == "events are a folder":
+        events.unlink()
+        events.mkdir()
+    elif name == "events are a pipe":
+        events.unlink()
+        os.mkfifo(events)
+    elif name == "a deep line":
+        events.write_bytes(lines[0] + b'{"workers":' + b"[" * 200_000 + b"\n" + b"".join(lines[1:]))
+    elif name == "a huge number":
+        events.write_bytes(lines[-1].replace(b'"bytes_total":', b'"bytes_total":' + b"9" * 400))
+    elif name == "no files":
+        content = json.loads(plan.read_bytes())
+        plan.write_text(json.dumps(content | {"files": []}))
+    elif name == "many buckets":
+        (record,) = sorted((folder / "units").glob("*.json"))[:1]
+        content = json.loads(record.read_bytes())
+        content["measured"]["document_bytes"] = [1] * 100_000
+        record.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["events are a folder", "events are a pipe", "a deep line", "a huge number", "no files", "many buckets"],
+)
+def test_a_damaged_folder_does_not_hide_the_run_beside_it(folder, tmp_path, name):
+    shutil.copytree(folder, tmp_path / "damaged")
+    damage(tmp_path / "damaged", name)
+    watches = watch_runs([str(tmp_path / "damaged"), str(folder)])
+    for watch in watches:
+        watch.read_all()
+    damaged, whole = (watch.overview() for watch in watches)
+    assert len(msgspec.json.encode(damaged)) < 1 << 20
+    assert whole["state"] == "finished"
+    if name == "a deep line":  # what stands after it counts
+        assert (damaged["state"], damaged["damaged_lines"]) == ("finished", 1)

@@ -10,7 +10,7 @@ import pytest
 from gristmill.cli import main
 from gristmill.report.estimate import estimate_run
 from gristmill.run import process, resources
-from gristmill.run.budget import MIN_BLOCK_BYTES, settle_budget
+from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, settle_budget
 from made_runs import make_config, make_corpus
 
 
@@ -87,6 +87,18 @@ def test_a_run_takes_no_more_than_its_container_has(tokenizer, corpus, tmp_path,
     assert process.memory_of(config.run) < 500 * 10**6
     # Which documents are too large is the same in every container.
     assert settle_budget(config).blocks.max_document_bytes == 8 * 10**9 // 16
+
+
+def test_the_memory_of_a_cluster_is_not_bounded_by_the_container_of_its_driver(
+    tokenizer, corpus, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(process, "memory_limit", lambda: 512 * 10**6)
+    options = {"run__memory": "64GB", "run__workers": 16, "run__backend": "ray"}
+    budget = settle_budget(make_config(tokenizer, corpus, tmp_path / "out", **options))
+    assert (budget.num_workers, budget.memory_bytes) == (16, 64 * 10**9)
+    # A worker has its part, and no document may need more.
+    assert budget.blocks.max_document_bytes == (64 * 10**9 - RUN_BYTES) // 16 // 16
+    assert "CPUs of all nodes" in explain(tokenizer, corpus, tmp_path, **options)["workers"]
 
 
 @pytest.mark.parametrize(("available", "taken"), [(480, 384), (700, 500), (4000, 2000)])

@@ -13,6 +13,7 @@ from gristmill.errors import ConfigError, InputError, ResumeError, RunError
 from gristmill.job import read_job_file
 from gristmill.plan import Unit, UnitPlan
 from gristmill.records import Ledger, UnitRecord
+from gristmill.run.done import DoneUnits
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import Progress
@@ -21,6 +22,7 @@ from gristmill.sample import train_sample_tokenizer
 from made_runs import make_config, make_corpus, output_bytes, payload_documents, run, write_jsonl
 
 from gristmill.run.tokenize import tokenize  # isort: skip
+from gristmill.store import LocalFolder
 
 SAMPLES = ["mds", "litdata", "pt", "npy", "webdataset"]
 
@@ -233,8 +235,9 @@ class ThreeUnits:
 def test_a_unit_that_fails_past_the_limit_is_no_failure(tmp_path, max_rows, failed):
     units = tuple(Unit(index=index, slices=()) for index in range(3))
     plan = UnitPlan(version=1, identity={}, files=(), units=units, max_document_bytes=1)
-    with closing(Progress(plan, {}, tmp_path / "events.jsonl", None)) as progress:
-        work = Work(plan, RunConfig(max_rows=max_rows), ThreeUnits(), progress, {})
+    done = DoneUnits(len(units))
+    with closing(Progress(plan, done, tmp_path / "events.jsonl", None)) as progress:
+        work = Work(plan, RunConfig(max_rows=max_rows), ThreeUnits(), progress, done, LocalFolder(tmp_path))
         work.do_units([0, 1, 2])
     assert work.failed == failed
 

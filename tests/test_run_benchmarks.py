@@ -183,3 +183,17 @@ def test_loading_is_measured_on_a_tiny_run_whose_rows_were_compared_first(tmp_pa
     report = msgspec.json.decode(results.read_bytes())
     assert [side["side"]["format"] for side in report["sides"]] == ["parquet", "arrow"]
     assert all(rate > 0 for side in report["sides"] for rate in side["rows_per_s"])
+
+
+@pytest.mark.parametrize("options", [(), ("--real-time",)], ids=["as fast as it goes", "sleeping"])
+def test_a_run_of_made_units_is_driven_to_its_end_and_measured(tmp_path, options):
+    output = tmp_path / "scale.json"
+    places = ["--work", str(tmp_path / "work"), "--output", str(output)]
+    sizes = ["--units", "100", "300", "--workers", "300", "--unit-s", "0.05"]
+    command = [sys.executable, str(FOLDER / "scale.py"), *sizes, *places, *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = msgspec.json.decode(output.read_bytes())
+    assert [result["units"] for result in found] == [100, 300]
+    assert all(result["units_per_s"] > 0 and result["ledger_mb"] > 0 for result in found)
+    assert not (tmp_path / "work").exists()

@@ -35,7 +35,7 @@ from gristmill.store.lease import EXPIRES_S, LEASE
 from gristmill.store.objects import Objects
 from gristmill.verify import verify
 from made_runs import make_config, make_corpus, output_bytes, run, write_jsonl
-from made_store import BUCKET, faulty_s3
+from made_store import BUCKET, faulty_s3, settings_of
 
 SHARE = 0.2
 JOBS = {
@@ -64,10 +64,8 @@ def corpus(tmp_path_factory):
 def server(tmp_path_factory, corpus):
     """The S3 server, which holds the corpus; every process finds it by the environment."""
     with faulty_s3() as proxy, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        patch.setenv("AWS_ACCESS_KEY_ID", "key")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for name, value in settings_of(proxy).items():
+            patch.setenv(name, value)
         store = fsspec.filesystem("s3")
         store.put(str(corpus), f"{BUCKET}/texts", recursive=True)
         yield proxy
@@ -257,8 +255,9 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
     with held(store):
         files = [made_file(store, f"megatron/shard-0{store.new_attempt()}.bin", b"ids") for _ in range(2)]
         assert files[0].path != files[1].path
-        assert store.commit("units/00000.json", b"first", files[:1], is_again=False) == b"first"
-        assert store.commit("units/00000.json", b"second", files[1:], is_again=False) == b"first"
+        made = {"give_names": lambda: None, "is_again": False}
+        assert store.commit("units/00000.json", b"first", files[:1], **made) == b"first"
+        assert store.commit("units/00000.json", b"second", files[1:], **made) == b"first"
         assert set(store.sizes()) == {"units/00000.json", files[0].path}
         assert not list(store.path.rglob("*.bin"))
 
@@ -269,7 +268,9 @@ def test_an_attempt_of_a_run_that_went_on_without_it_commits_nothing(memory):
         file = made_file(store, "megatron/shard-0-12345678.bin", b"ids")
         memory.pipe_file(f"/out/{LEASE}", holder())
         with pytest.raises(RunError, match="the run went on without this attempt"):
-            store.commit("units/00000.json", b"record", [file], is_again=False)
+            store.commit(
+                "units/00000.json", b"record", [file], give_names=lambda: None, is_again=False
+            )
         assert store.sizes() == {}
     assert memory.exists(f"/out/{LEASE}")  # another's
 

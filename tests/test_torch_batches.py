@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, default_collate
 
 import gristmill
-from gristmill.dataset import torch_batches
+from gristmill.dataset import shared_blocks, torch_batches
 from gristmill.dataset.token_dataset import COLUMNS
 from gristmill.errors import RunError
 from made_datasets import Numbers
@@ -88,7 +88,7 @@ def test_shuffling_by_torch_has_every_row_once():
 
 def test_batches_that_are_held_are_never_written_over():
     """More of them than a worker has blocks, and tensors that stand on others count."""
-    dataset = Numbers(4 * torch_batches.MAX_BLOCKS)
+    dataset = Numbers(4 * shared_blocks.MAX_BLOCKS)
     loader = DataLoader(dataset, batch_size=1, num_workers=2, multiprocessing_context=CONTEXT)
     held = [batch["input_ids"][0, 1:] for batch in loader]
     assert [int(one) for one in held] == list(range(len(dataset)))
@@ -97,24 +97,24 @@ def test_batches_that_are_held_are_never_written_over():
 def test_blocks_are_used_again_once_a_batch_is_gone():
     dataset = Numbers(400)
     loader = DataLoader(dataset, batch_size=2, num_workers=1, multiprocessing_context=CONTEXT)
-    before = set(torch_batches._known)
+    before = set(shared_blocks._known)
     assert numbers_of(loader) == [[n, n + 1] for n in range(0, 400, 2)]
-    assert len(set(torch_batches._known) - before) <= 8, "200 batches came in a few blocks"
+    assert len(set(shared_blocks._known) - before) <= 8, "200 batches came in a few blocks"
 
 
 def test_blocks_of_workers_that_ended_are_forgotten():
     for _ in range(3):
         numbers_of(DataLoader(Numbers(20), batch_size=2, num_workers=1, multiprocessing_context=CONTEXT))
     next(iter(DataLoader(Numbers(20), batch_size=2, num_workers=1, multiprocessing_context=CONTEXT)))
-    assert len({pid for pid, _, _ in torch_batches._known}) <= 2
+    assert len({pid for pid, *_ in shared_blocks._known}) <= 2
 
 
 @pytest.fixture
 def in_worker(monkeypatch):
     """This process as if it were a worker."""
     monkeypatch.setattr(torch_batches, "get_worker_info", lambda: object())
-    monkeypatch.setattr(torch_batches, "_own", {})
-    monkeypatch.setattr(torch_batches, "_known", {})
+    monkeypatch.setattr(shared_blocks, "_own", {})
+    monkeypatch.setattr(shared_blocks, "_known", {})
 
 
 def test_a_batch_that_was_changed_before_it_is_sent_arrives_so(in_worker):
@@ -134,7 +134,7 @@ def test_a_batch_that_was_changed_before_it_is_sent_arrives_so(in_worker):
 
 def test_a_block_is_free_when_sender_and_receivers_have_let_go(in_worker):
     batch = default_collate(Numbers(9).__getitems__([4, 5]))
-    (block,) = torch_batches._own[os.getpid()]
+    (block,) = shared_blocks._own[os.getpid()]
     first, second = (pickle.loads(pickle.dumps(batch)) for _ in range(2))
     view = first["input_ids"][:, :1].numpy()
     del batch
@@ -148,7 +148,7 @@ def test_a_block_is_free_when_sender_and_receivers_have_let_go(in_worker):
 
 def test_a_forked_child_that_ends_frees_nothing_of_its_parent(in_worker):
     batch = default_collate(Numbers(9).__getitems__([4, 5]))
-    (block,) = torch_batches._own[os.getpid()]
+    (block,) = shared_blocks._own[os.getpid()]
     child = os.fork()
     if child == 0:
         del batch
@@ -160,7 +160,7 @@ def test_a_forked_child_that_ends_frees_nothing_of_its_parent(in_worker):
 def test_a_smaller_block_gives_way_to_a_larger_one(in_worker):
     for size in (2, 3, 200, 5):
         default_collate(Numbers(900).__getitems__(list(range(size))))
-    assert len(torch_batches._own[os.getpid()]) == 1
+    assert len(shared_blocks._own[os.getpid()]) == 1
 
 
 def test_a_batch_of_a_process_that_is_gone_says_so(in_worker):
@@ -169,7 +169,7 @@ def test_a_batch_of_a_process_that_is_gone_says_so(in_worker):
     with pytest.raises(RunError, match="ended before its batch was read"):
         function((2**22 + 1, *sender[1:]), *rest)
     with pytest.raises(RunError, match="its memory is gone"):
-        function((*sender[:2], sender[2] + 1), *rest)
+        function((*sender[:2], sender[2] + 1, sender[3]), *rest)
 
 
 def test_a_worker_that_is_killed_is_an_error_and_not_a_hang():

@@ -2,16 +2,18 @@
 
 import io
 import json
+import random
 import re
 import subprocess
 import sys
 
 import msgspec
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from gristmill import load_tokenizer
+from gristmill import _native, load_tokenizer
 from gristmill.cli import main
 from gristmill.config import TrainConfig
 from gristmill.job import make_training
@@ -71,6 +73,20 @@ def test_the_fit_is_what_encoding_the_sample_gives(corpus, tmp_path, pattern):
     assert fit.num_unused == result.vocab_size - 1 - len(used)
     assert fit.num_documents == 300
     assert not fit.is_held_out
+
+
+def test_merges_are_taken_back_as_a_plain_loop_does_it():
+    choose = random.Random(9)
+    rules = np.array([(choose.randrange(i), choose.randrange(i), i) for i in range(3, 400)], np.uint32)
+    used = np.array([choose.randrange(1000) for _ in range(400)], np.int64)
+    left, taken = used.tolist(), []
+    for a, b, token in rules.tolist()[::-1]:
+        taken.append(left[token])
+        left[a] += left[token]
+        left[b] += left[token]
+    assert _native.take_back_rules(rules, used).tolist() == taken[::-1]
+    with pytest.raises(ValueError, match="no token has"):
+        _native.take_back_rules(rules, used[:-1])
 
 
 def test_the_curve_is_what_smaller_vocabularies_give(corpus, tmp_path):

@@ -155,6 +155,9 @@ def parse_json_lines(
     brings so many."""
 
 def normalize(form: str, text: bytes) -> bytes: ...
+def widen_ids(low: NDArray[np.uint16], high: NDArray[np.uint8], out: NDArray[np.uint32]) -> None:
+    """Write ids into an array, from their lower 16 bits and the 8 bits above them."""
+
 def lay_out(
     ids: NDArray[np.uint32], offsets: NDArray[np.int64], bos: int, eos: int, width: int
 ) -> tuple[Any, NDArray[np.int64]]: ...

@@ -42,13 +42,15 @@ if TYPE_CHECKING:
 PRESETS = (
     "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
 )
+BACKENDS = "inline: threads of this process; local: worker processes; ray: the nodes of a Ray cluster"
 Options = dict[str, tuple[str, str, dict[str, Any]]]
 RUN_OPTIONS: Options = {
     "--preset": ("run", "preset", {"choices": get_args(Preset), "help": PRESETS}),
-    "--backend": (
+    "--backend": ("run", "backend", {"choices": get_args(Backend), "help": BACKENDS}),
+    "--ray-address": (
         "run",
-        "backend",
-        {"choices": get_args(Backend), "help": "worker processes (local), or threads of this one (inline)"},
+        "ray_address",
+        {"metavar": "ADDRESS", "help": "auto, ray://HOST:10001 or local; default: auto, else local"},
     ),
     "--workers": ("run", "workers", {"type": int, "metavar": "N", "help": "default: physical cores"}),
     "--memory": ("run", "memory", {"metavar": "SIZE", "help": "of all processes together, such as 2GB"}),

@@ -20,7 +20,8 @@ from gristmill.cli_run import (
     show_interrupted,
     show_warnings,
 )
-from gristmill.config import InputFormat, TrainConfig
+from gristmill.config import LARGEST, InputFormat, TrainConfig
+from gristmill.errors import ConfigError
 from gristmill.job import TRAINING_SECTIONS, make_training
 
 if TYPE_CHECKING:
@@ -185,6 +186,8 @@ def run_counts_command(arguments: argparse.Namespace) -> int:
 
     paths = [Path(name) / INVENTORY if Path(name).is_dir() else Path(name) for name in arguments.files]
     if arguments.merge:
+        if not 1 <= arguments.min_count <= LARGEST:
+            raise ConfigError(f"--min-count is {arguments.min_count}; it needs 1 or more")
         merge_inventories(paths, Path(arguments.merge), min_count=arguments.min_count)
         paths = [Path(arguments.merge)]
     shown = [describe_counts(Inventory(path), num_top=arguments.top) for path in paths]

@@ -10,8 +10,10 @@ import msgspec
 from gristmill.errors import ConfigError
 
 Section = TypeVar("Section", bound=msgspec.Struct)
-Count = Annotated[int, msgspec.Meta(ge=1)]
-WholeNumber = Annotated[int, msgspec.Meta(ge=0)]
+LARGEST = 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
+WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+VocabSize = Annotated[int, msgspec.Meta(ge=1, le=2**32 - 2)]
 ByteSize = str | int
 """Bytes: a number, or text such as 512MB or 1.5GB (powers of 1000) or 4MiB (powers of 1024)."""
 
@@ -41,7 +43,7 @@ OutputFormat = Literal[
     "webdataset",
 ]
 Column = Literal["input_ids", "labels", "attention_mask", "position_ids", "cu_seqlens"]
-Backend = Literal["inline", "local"]
+Backend = Literal["inline", "local", "ray"]
 Preset = Literal["streaming", "ultra", "extreme"]
 
 
@@ -66,8 +68,8 @@ class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     source: str
     """File, folder or hub name."""
     engine: EngineChoice = "auto"
-    """native: ours; cuda: the same ids on an NVIDIA GPU; tokenizers: that library; slow: any other, through
-    Python; auto: native where it gives the reference's ids."""
+    """native: ours; cuda: the same ids on an NVIDIA GPU, in a run over much input; tokenizers: that library;
+    slow: any other, through Python; auto: native where it gives the reference's ids."""
     encoding: str | None = None
     """Of a rank file, such as cl100k_base."""
     pattern: str | None = None
@@ -187,14 +189,19 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """streaming: one process, under 500 MB; ultra: all cores; extreme: also memory-mapped input, read-ahead
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
-    """local: worker processes; inline: threads of this process. Absent: inline for the preset streaming, for
-    memory:// inputs or output, and for local input of less than 512 MB where no memory is set; else local."""
-    workers: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    """local: worker processes; inline: threads of this process; ray: the nodes of a Ray cluster. Absent:
+    inline for the preset streaming, for memory:// inputs or output, and for local input of less than 512 MB
+    where no memory is set; else local."""
+    ray_address: str | None = None
+    """Of the backend ray: auto (the cluster that this machine is part of), ray://HOST:10001, HOST:6379, or
+    local (one of its own, on this machine). Absent: auto where there is one, else local."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
     """Processes, or threads of the one there is. Absent: physical cores this process may use, as far as the
-    memory allows; one for the preset streaming and where inline is asked for."""
+    memory allows; one for the preset streaming and where inline is asked for; for ray the CPUs of all
+    nodes."""
     memory: ByteSize | None = None
-    """Of the whole run, all processes; absent: half of what is available, or 80% where that is less than
-    500 MB. Never more than a container has."""
+    """Of the whole run, all processes on all nodes; absent: half of what is available, or 80% where that is
+    less than 500 MB. Never more than a container has."""
     block_bytes: ByteSize | None = None
     """Input read, encoded and packed at a time."""
     batch_size: Count | None = None
@@ -256,7 +263,7 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     output: str = ""
     """The tokenizer.json; a name that ends in / is a folder, which also says what special tokens are for."""
-    vocab_size: Count | None = None
+    vocab_size: VocabSize | None = None
     """Special tokens and the alphabet included."""
     special_tokens: tuple[str, ...] = ("<|endoftext|>",)
     """They get the first ids."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from gristmill.batch import DocumentBatch
 from gristmill.config import CountConfig
 from gristmill.engines import Bytes, Offsets
-from gristmill.files import write_whole
 from gristmill.ledger import check_balance
 from gristmill.limits import Block, Limit, OnBlock
 from gristmill.plan import CountPlan, Unit
@@ -25,6 +24,7 @@ from gristmill.read.documents import keep_documents
 from gristmill.records import FileRecord, Ledger, UnitRecord
 from gristmill.sidecars import FOLDER, Sidecars
 from gristmill.stopwatch import Stopwatch
+from gristmill.store import LocalFolder
 from gristmill.text_sample import SampleWriter
 from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import PieceCounter
@@ -49,6 +49,8 @@ class CountJob:
     counter_bytes: int
     """Of the pieces that a thread counts."""
     num_threads: int = 1
+    lease: str = ""
+    """Without this file nothing may be committed; absent: none is asked for."""
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
         """The same job in smaller blocks, where a size is given."""
@@ -66,7 +68,7 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
     try:
         work = _UnitCount(job, unit, sidecars, counter, limit)
         work.read(on_block)
-        return work.commit()
+        return work.commit(spills / f"all.{SUFFIX}")
     except BaseException:
         counter.abandon()
         sidecars.abandon()
@@ -117,17 +119,17 @@ class _UnitCount:
             self._num_bytes += int(offsets[-1])
             on_block(Block(documents.num_bytes, len(offsets) - 1, len(documents.bad), 0))
 
-    def commit(self) -> UnitRecord:
-        """Write the inventory, then the record that says the unit is done."""
+    def commit(self, inventory: Path) -> UnitRecord:
+        """Write the inventory, under a passing name first, then the record that says the unit is done."""
         ledger = self._ledger()
         check_balance(ledger, what=f"unit {self._unit.index}")
         stem = f"{FOLDER}/{self._job.plan.unit_name(self._unit.index)}"
-        path = self._job.folder / f"{stem}.{SUFFIX}"
         with self._watch("write"):
-            self._counter.finish(path)
+            self._counter.finish(inventory)
             self._sidecars.add_sample(self._sample.arrays())
-            sidecars = (*self._sidecars.finish(), describe(path, f"{stem}.{SUFFIX}"))
-            self._sidecars.commit()
+            counted = describe(inventory, f"{stem}.{SUFFIX}")
+            sidecars = (*self._sidecars.finish(), counted)
+            self._sidecars.add_file(SUFFIX, inventory, counted)
         record = UnitRecord(
             unit=self._unit.index,
             ledger=ledger,
@@ -137,7 +139,9 @@ class _UnitCount:
             is_limited=self._num_limited > 0,
             stage_s=self._watch.seconds(),
         )
-        write_whole(self._job.folder / f"{stem}.json", msgspec.json.encode(record))
+        folder = LocalFolder(self._job.folder, token=self._job.lease)
+        content = msgspec.json.encode(record)
+        folder.commit(f"{stem}.json", content, sidecars, give_names=self._sidecars.commit, is_again=False)
         return record
 
     def _take(self, documents: DocumentBatch, part: Slice) -> tuple[Bytes, Offsets]:
@@ -204,9 +208,10 @@ def is_chosen(documents: DocumentBatch, part: Slice, *, share: float, seed: int)
     With the same seed, a larger share chooses all that a smaller one does."""
     if share >= 1:
         return np.ones(len(documents), np.bool_)
-    place = np.where(documents.positions >= 0, documents.positions, (part.start << 32) + documents.records)
+    by_record = np.uint64((part.start << 32) % 2**64) + documents.records.astype(np.uint64)
+    place = np.where(documents.positions >= 0, documents.positions.astype(np.uint64), by_record)
     salt = ((part.file << 48) ^ (seed * 0x9E3779B97F4A7C15)) % 2**64
-    mixed = place.astype(np.uint64) + np.uint64(salt)
+    mixed = place + np.uint64(salt)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)

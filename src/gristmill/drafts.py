@@ -165,6 +165,19 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
+def check_lease(lease: str) -> None:
+    """Refuse to commit once the run has gone on without this attempt; all of it is in drafts by then.
+
+    Whoever takes a lease away removes the file first and hidden names after it. So an attempt that finds it
+    later has no drafts left to commit, however late it goes on: nothing depends on how fast it is."""
+    if not lease:
+        return
+    try:
+        os.close(os.open(lease, os.O_RDONLY | os.O_CLOEXEC))  # opened: a network file system asks its server
+    except OSError as error:
+        raise RunError(f"{lease}: is gone; the run went on without this attempt at the unit") from error
+
+
 @contextmanager
 def reported(path: Path) -> Iterator[None]:
     """What the system refuses becomes an error that names the file and what to do."""

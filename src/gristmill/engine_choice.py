@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +20,11 @@ from gristmill.load.loaded import Loaded
 from gristmill.load.probe import PROBE, probe_documents
 from gristmill.load.reading import read_whole
 
+if TYPE_CHECKING:
+    from gristmill.engines.cuda.late import LateEngine
+
 log = logging.getLogger(__name__)
+
 
 def choose_engine(loaded: Loaded, choice: str) -> tuple[Engine, str | None]:
     """The engine, and a sentence on why it is not the native one."""
@@ -52,16 +58,23 @@ def open_native(loaded: Loaded) -> NativeEngine:
     return native
 
 
-def open_on_gpu(loaded: Loaded) -> Engine:
+def open_on_gpu(loaded: Loaded, native: NativeEngine | None = None) -> Engine:
     """The native engine's tables on a GPU, with the native engine beside them for what a GPU cannot do."""
     from gristmill.engines.cuda.engine import open_cuda
 
     try:
-        native = open_native(loaded)
+        native = native or open_native(loaded)
         assert loaded.spec is not None
         return open_cuda(loaded.spec, native)
     except UnsupportedTokenizerError as error:
         raise UnsupportedTokenizerError(f"{loaded.source}: cuda cannot run it: {error}") from error
+
+
+def open_on_gpu_later(native: NativeEngine, load: Callable[[], Loaded]) -> LateEngine:
+    """The native engine, and the same ids from a GPU as soon as one is open."""
+    from gristmill.engines.cuda.late import LateEngine
+
+    return LateEngine(native, lambda: open_on_gpu(load(), native))
 
 
 def check_agreement(native: Engine, loaded: Loaded) -> None:

@@ -44,6 +44,8 @@ def write_whole(path: Path, content: bytes) -> None:
 def _open_beside(path: Path) -> tuple[int, str]:
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is no plain file, and would be replaced by one; name another")
     try:
         return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except (OSError, ValueError) as error:

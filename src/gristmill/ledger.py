@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from gristmill.errors import LedgerError
 from gristmill.records import Ledger
 
+BY_REASON = tuple(name for name, value in msgspec.structs.asdict(Ledger()).items() if isinstance(value, dict))
+COUNTS = tuple(name for name in Ledger.__struct_fields__ if name not in BY_REASON)
+
+
+class LedgerSum:
+    """Ledgers added up one by one, field by field and reason by reason."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(COUNTS, 0)
+        self._by_reason: dict[str, Counter[str]] = {name: Counter() for name in BY_REASON}
+
+    def add(self, ledger: Ledger) -> None:
+        """Take in one more."""
+        for name in COUNTS:
+            self._counts[name] += getattr(ledger, name)
+        for name in BY_REASON:
+            if reasons := getattr(ledger, name):
+                self._by_reason[name].update(reasons)
+
+    def total(self) -> Ledger:
+        """The sum so far."""
+        sorted_reasons = {name: dict(sorted(counts.items())) for name, counts in self._by_reason.items()}
+        return msgspec.convert({**self._counts, **sorted_reasons}, Ledger)
+
 
 def add_up(ledgers: Iterable[Ledger]) -> Ledger:
     """The sum, field by field and reason by reason."""
-    totals: Counter[str] = Counter()
-    by_reason: dict[str, Counter[str]] = {}
+    total = LedgerSum()
     for ledger in ledgers:
-        for name, value in msgspec.structs.asdict(ledger).items():
-            if isinstance(value, Mapping):
-                by_reason.setdefault(name, Counter()).update(value)
-            else:
-                totals[name] += value
-    sorted_reasons = {name: dict(sorted(counts.items())) for name, counts in by_reason.items()}
-    return msgspec.convert({**totals, **sorted_reasons}, Ledger)
+        total.add(ledger)
+    return total.total()
 
 
 def check_balance(ledger: Ledger, *, what: str) -> None:

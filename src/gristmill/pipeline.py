@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> Un
         raise
 
 
-def pack_tails(job: Job, records: list[UnitRecord], *, limit: Limit) -> UnitOutput:
+def pack_tails(job: Job, records: Iterable[UnitRecord], *, limit: Limit) -> UnitOutput:
     """Pack together what the units carried over, as a last unit of its own, to be committed."""
     output = UnitOutput(job, len(job.plan.units), limit)
     try:
@@ -171,8 +172,6 @@ class UnitOutput:
             shards = tuple(self._writer.finish())
             assert sum(shard.num_tokens for shard in shards) == ledger.tokens_written + ledger.tokens_repeated
             sidecars = self._sidecars.finish()
-            self._writer.commit()
-            self._sidecars.commit()
         record = UnitRecord(
             unit=self._index,
             ledger=ledger,
@@ -186,8 +185,14 @@ class UnitOutput:
         path = f"{FOLDER}/{self._job.plan.unit_name(self._index)}.json"
         files = [file for shard in shards for files in shard.files.values() for file in files]
         content = msgspec.json.encode(record)
-        there = self._job.store.commit(path, content, [*files, *sidecars], is_again=self._is_again)
+        there = self._job.store.commit(
+            path, content, [*files, *sidecars], give_names=self._give_names, is_again=self._is_again
+        )
         return record if there == content else msgspec.json.decode(there, type=UnitRecord)
+
+    def _give_names(self) -> None:
+        self._writer.commit()
+        self._sidecars.commit()
 
     def abandon(self) -> None:
         """Leave nothing behind."""

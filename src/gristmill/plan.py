@@ -20,7 +20,7 @@ MAX_SLICES = 512
 """Of a unit, so that many tiny files keep every worker busy."""
 
 
-class Unit(msgspec.Struct, frozen=True, kw_only=True):
+class Unit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A part of the input that is read, encoded, packed, written and committed as a whole."""
 
     index: int

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+# gc=False: none of them can be part of a cycle, and a run may hold very many.
 
-class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
+
+class FileRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A file of the run folder."""
 
     path: str
@@ -14,7 +16,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ShardRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A shard: the same documents or rows in each format asked for."""
 
     name: str
@@ -29,7 +31,7 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of each format."""
 
 
-class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What went in and what came out, of a unit or of a run."""
 
     documents_read: int = 0
@@ -90,7 +92,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     """Of every 64th document, by the script that most letters of its beginning are of."""
 
 
-class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
+class UnitRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Commits a unit: once it is there, the unit is done."""
 
     unit: int

@@ -18,6 +18,7 @@ from gristmill.drafts import Draft
 from gristmill.engines import Offsets
 from gristmill.errors import RunError
 from gristmill.pack.rows import Rows, Segments
+from gristmill.plain_arrays import read_array
 from gristmill.records import FileRecord
 from gristmill.text_sample import TextSample, write_sample
 
@@ -115,6 +116,11 @@ class Sidecars:
         if len(sample.files):
             write_sample(self._file("sample"), sample)
 
+    def add_file(self, kind: str, source: Path, known: FileRecord) -> None:
+        """Take a finished file that was written elsewhere in the run folder."""
+        path = self._folder / FOLDER / f"{self._name}.{kind}"
+        self._files[kind] = Draft.of_file(source, known, path, self._shelf)
+
     def finish(self) -> tuple[FileRecord, ...]:
         """All of it safe on disk, not yet under its names."""
         for file in self._shelf:
@@ -147,7 +153,7 @@ def write_segments(file: Draft, segments: Segments) -> None:
 def read_segments(path: Path) -> Segments:
     """What `write_segments` wrote."""
     with path.open("rb") as file:
-        arrays = [np.load(file, allow_pickle=False) for _ in range(4)]
+        arrays = [read_array(file) for _ in range(4)]
     return Segments(*arrays)
 
 

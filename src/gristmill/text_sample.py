@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from gristmill.batch import DocumentBatch
 from gristmill.drafts import Draft
 from gristmill.engines import Bytes, Offsets
+from gristmill.errors import RunError
+from gristmill.plain_arrays import read_array
 
 MAX_DOCUMENT_BYTES = 64 << 10
 """Kept of a document: its beginning."""
@@ -62,5 +65,25 @@ def write_sample(file: Draft, sample: TextSample) -> None:
 
 def read_sample(path: Path) -> TextSample:
     """What `write_sample` wrote."""
-    with path.open("rb") as file:
-        return TextSample(*(np.load(file, allow_pickle=False) for _ in range(3)))
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # no pipe
+            sample = TextSample(*(read_array(file) for _ in range(3)))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error}); --force starts over") from error
+    _check(path, sample)
+    return sample
+
+
+def _check(path: Path, sample: TextSample) -> None:
+    text, offsets, files = sample
+    kinds = [array.dtype for array in sample] == [np.uint8, np.int64, np.int64]
+    if not (
+        kinds
+        and all(array.ndim == 1 for array in sample)
+        and len(offsets) == len(files) + 1
+        and offsets[0] == 0
+        and offsets[-1] == len(text)
+        and not (np.diff(offsets) < 0).any()
+        and not (files < 0).any()
+    ):
+        raise RunError(f"{path}: is damaged; --force starts over")

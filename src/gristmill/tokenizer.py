@@ -21,6 +21,7 @@ from gristmill.load import LoadOptions, find_local_file, load_source
 from gristmill.special_text import find_special_text
 
 if TYPE_CHECKING:
+    from gristmill.engines.cuda.late import LateEngine
     from gristmill.load.loaded import Loaded
 
 
@@ -293,6 +294,18 @@ def load_tokenizer(
         cache_dir=cache_dir,
     )
     return _load(source, options, engine)
+
+
+def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
+    """A native tokenizer that encodes on a GPU as soon as one is open, and what is waited for."""
+    from gristmill.engine_choice import open_on_gpu_later
+
+    assert isinstance(tokenizer._engine, NativeEngine)
+    late = open_on_gpu_later(tokenizer._engine, lambda: tokenizer._loaded)
+    moved = Tokenizer(
+        tokenizer._facts, late, why_not_native=None, origin=tokenizer._origin, loaded=tokenizer._loaded_now
+    )
+    return moved, late
 
 
 def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:

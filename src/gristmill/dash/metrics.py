@@ -19,6 +19,7 @@ GAUGES = {
     "memory_bytes": ("memory_bytes", "Held by all processes together."),
     "memory_budget_bytes": ("memory_budget_bytes", "What all processes together may hold."),
     "num_workers": ("workers", "Workers there are."),
+    "num_nodes": ("nodes", "Machines that they are on."),
     "units_done": ("units_done", "Units that are committed."),
     "units_total": ("units", "Units there are."),
     "units_failed": ("units_failed", "Units that were given up."),

@@ -11,14 +11,14 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.dataset.batch_rows import Empty, Taken
+from gristmill.dataset.batch_rows import Empty, Kinds, Taken, narrower
 from gristmill.dataset.order import shuffled
 from gristmill.dataset.run_dataset import open_dataset
 from gristmill.dataset.token_dataset import TokenDataset
@@ -94,14 +94,31 @@ class MixedDataset(TokenDataset):
 
     def take(self, items: Offsets, empty: Empty = np.empty) -> Taken:
         """Columns of some places, each from its source."""
+        parts = [(where, self._sources[number].take(rows)) for number, where, rows in self._drawn(items)]
+        return _merge(parts, len(items), empty) if parts else self._sources[0].take(items)
+
+    def take_narrow(self, items: Offsets, empty: Empty) -> tuple[Taken, Kinds]:
+        """As narrow as the widest of the sources; labels that are the ids share their memory."""
+        parts: list[tuple[Offsets, Taken]] = []
+        wanted: dict[str, list[np.dtype[Any]]] = {name: [] for name in self.columns}
+        for number, where, rows in self._drawn(items):
+            taken, kinds = self._sources[number].take_narrow(rows, np.empty)
+            parts.append((where, taken))
+            for name, column in taken.items():
+                if isinstance(column, np.ndarray):
+                    wanted[name].append(kinds.get(name, column.dtype))
+        if not parts:
+            return self.take(items, empty), {}
+        merged = _merge(parts, len(items), empty)
+        return merged, narrower(merged, {name: np.result_type(*own) for name, own in wanted.items() if own})
+
+    def _drawn(self, items: Offsets) -> Iterator[tuple[int, Offsets, Offsets]]:
+        """Of each source that is drawn from: its number, which of the places are its, and its rows there."""
         places = shuffled(items, len(self), name=f"mix {self._seed}, epoch {self._epoch}")
         source_of = np.searchsorted(self._starts, places, side="right") - 1
-        parts = []
         for number in np.unique(source_of).tolist():
             where = np.flatnonzero(source_of == number)
-            rows = self._rows(number, places[where] - self._starts[number])
-            parts.append((where, self._sources[number].take(rows)))
-        return _merge(parts, len(items), empty) if parts else self._sources[0].take(items)
+            yield number, where, self._rows(number, places[where] - self._starts[number])
 
     def _rows(self, number: int, drawn: Offsets) -> Offsets:
         """The rows of a source that are drawn in this epoch, by number of the draw."""
@@ -119,8 +136,11 @@ def _merge(parts: Sequence[tuple[Offsets, Taken]], num_items: int, empty: Empty)
     """Columns of all items, each at its place."""
     merged: Taken = {}
     for name, first in parts[0][1].items():
-        if isinstance(first, np.ndarray):
-            column = empty((num_items, *first.shape[1:]), first.dtype)
+        if name == "labels" and all(taken[name] is taken["input_ids"] for _, taken in parts):
+            merged[name] = merged["input_ids"]
+        elif isinstance(first, np.ndarray):
+            kinds = {own.dtype for _, taken in parts if isinstance(own := taken[name], np.ndarray)}
+            column = empty((num_items, *first.shape[1:]), np.result_type(*kinds))
             for where, taken in parts:
                 column[where] = taken[name]
             merged[name] = column

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gristmill.config import OutputFormat
 from gristmill.dataset import one_row
-from gristmill.dataset.batch_rows import Empty, Row, Taken
+from gristmill.dataset.batch_rows import Empty, Kinds, Row, Taken, narrow_labels, narrower
 from gristmill.dataset.documents import DocumentItems, WindowItems
 from gristmill.dataset.items import Items, RowItems, SourceRun, find_run
 from gristmill.dataset.token_dataset import DatasetColumn, TokenDataset, choose_columns
@@ -193,8 +193,26 @@ class RunDataset(TokenDataset):
             ids[at] = self._items.ids(places[at])
         return self._derive(ids, places, both[1] if self._is_paired else None)
 
+    def take_narrow(self, items: Offsets, empty: Empty) -> tuple[Taken, Kinds]:
+        """Ids as they lie in the shards; labels that are the ids share their memory."""
+        order = np.argsort(items, kind="stable").tolist()
+        places = items.tolist()
+        if self.row_length is None or not places:
+            return self.take(items, empty), {}
+        kind = self._items.ids(places[order[0]]).dtype
+        ids = empty((len(places), self.row_length), kind)
+        for at in order:
+            own = self._items.ids(places[at])
+            if own.dtype != kind:  # a file that is not as the others are
+                return self.take(items, empty), {}
+            ids[at] = own
+        taken = self._derive(ids, places, ids)
+        wanted = {"input_ids": self._id_type, "labels": self._label_type}
+        return taken, narrower(taken, {name: kind for name, kind in wanted.items() if name in taken})
+
     def _derive(self, ids: NDArray[Any], places: list[int], spare: NDArray[Any] | None = None) -> Taken:
-        """All columns of items of one length, whose ids these are; `spare` is room for labels."""
+        """All columns of items of one length, whose ids these are; `spare` is room for labels, or the ids
+        where labels need no room of their own."""
         taken: Taken = {"input_ids": ids}
         is_full = not any(map(self._items.may_pad, places))
         rows: Rows | None = None
@@ -204,14 +222,14 @@ class RunDataset(TokenDataset):
             elif name in self._items.columns:
                 taken[name] = self._stored(name, places)
             elif is_full and name == "labels" and not self._is_masked:
-                room = np.empty(ids.shape, self._label_type) if spare is None else spare
-                room[:] = ids
-                taken[name] = room
+                taken[name] = np.empty(ids.shape, self._label_type) if spare is None else spare
+                if spare is not ids:
+                    taken[name][:] = ids
             elif is_full and name == "attention_mask":
                 taken[name] = np.ones(ids.shape, np.int8)
             else:
                 rows = rows or self._rows(ids, places)
-                taken[name] = self._derive_column(name, rows)
+                taken[name] = self._derive_column(name, rows, is_narrow=spare is ids)
         return taken
 
     def _stored(self, name: str, places: list[int]) -> NDArray[Any]:
@@ -221,10 +239,11 @@ class RunDataset(TokenDataset):
             column[at] = self._items.stored(name, place)
         return column
 
-    def _derive_column(self, name: str, rows: Rows) -> NDArray[Any]:
+    def _derive_column(self, name: str, rows: Rows, *, is_narrow: bool) -> NDArray[Any]:
         if name == "labels":
             labels = derived.labels(rows, mask_first_token=self._is_masked)
-            return labels.astype(self._label_type, copy=False)
+            kind = narrow_labels(rows.ids, self._label_type) if is_narrow else self._label_type
+            return labels.astype(kind, copy=False)
         return DERIVED[name](rows)
 
     def _rows(self, ids: NDArray[Any], places: list[int]) -> Rows:

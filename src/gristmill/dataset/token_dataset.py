@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.dataset.batch_rows import BatchRows, Empty, Row, Taken
+from gristmill.dataset.batch_rows import BatchRows, Empty, Kinds, Row, Taken
 from gristmill.dataset.loader import Loader
 from gristmill.engines import Offsets
 from gristmill.errors import ConfigError
@@ -44,6 +44,10 @@ class TokenDataset(ABC):
     def take(self, items: Offsets, empty: Empty = np.empty) -> Taken:
         """Columns of some items, by numbers that are known to be there; large arrays are made by `empty`."""
 
+    def take_narrow(self, items: Offsets, empty: Empty) -> tuple[Taken, Kinds]:
+        """The same in fewer bytes where there is a way to, and what becomes of them what `take` gives."""
+        return self.take(items, empty), {}
+
     def at_epoch(self: Self, epoch: int) -> Self:
         """The same dataset in another epoch; only mixtures differ from one to the next."""
         return self
@@ -61,9 +65,12 @@ class TokenDataset(ABC):
         from gristmill.dataset import torch_batches
 
         torch_batches.register()
-        room = torch_batches.find_room(len(places) * self._row_bytes) if self.row_length else None
-        taken = self.take(places) if room is None else self.take(places, room.empty)
-        return BatchRows(taken, self._joined, room)
+        # Twice: narrow, and wide if somebody looks. Memory that nobody writes to is not there.
+        room = torch_batches.find_room(2 * len(places) * self._row_bytes) if self.row_length else None
+        if room is None:
+            return BatchRows(self.take(places), self._joined)
+        taken, kinds = self.take_narrow(places, room.empty)
+        return BatchRows(taken, self._joined, room, kinds)
 
     @property
     def _row_bytes(self) -> int:

@@ -58,27 +58,26 @@ class NativeEngine:
         _raise(error)
         return ids, ends
 
-    def encode_part(
+    def encode_some(
         self,
         buffer: Bytes,
         offsets: Offsets,
-        first: int,
-        last: int,
+        which: Offsets,
         *,
         special_tokens: SpecialTokens,
         num_threads: int,
     ) -> tuple[Ids, Offsets]:
-        """The same for documents first to last alone; errors count from the first of all."""
-        begin, end = int(offsets[first]), int(offsets[last])
+        """The same for some of the documents; errors name them by their numbers among all."""
+        texts = [buffer[begin:end] for begin, end in zip(offsets[which], offsets[which + 1], strict=True)]
         ids, ends, error = self._engine.encode_flat(
-            buffer[begin:end],
-            offsets[first : last + 1] - begin,
+            np.concatenate(texts),
+            np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64),
             special_tokens=special_tokens,
             replace_invalid=False,
             count_only=False,
             num_threads=num_threads,
         )
-        _raise(error and (error[0], error[1] + first, error[2]))
+        _raise(error and (error[0], int(which[error[1]]), error[2]))
         return ids, ends
 
     def encode_list(
@@ -123,6 +122,11 @@ class NativeEngine:
         """The bytes of the tokens, one after the other, less the space that encoding puts in front."""
         text: bytes = self._engine.decode(np.ascontiguousarray(ids))
         return text[1:] if self.program.strips_prefix and text.startswith(b" ") else text
+
+    @property
+    def model(self) -> Any:
+        """The vocabulary as the native core has it."""
+        return next(arguments[0] for name, arguments in self.program.steps if name == "set_model")
 
     @property
     def state_bytes(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class InputFile(msgspec.Struct, frozen=True, kw_only=True):
+class InputFile(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A file to read, as it was when the run was planned."""
 
     path: str
@@ -18,7 +18,7 @@ class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     compression: str
 
 
-class Slice(msgspec.Struct, frozen=True, kw_only=True):
+class Slice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A part of a file: lines that begin in a range of bytes, row groups, record batches, or all of it."""
 
     file: int

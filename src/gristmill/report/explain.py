@@ -36,6 +36,8 @@ def explain_run(
 
 def _workers(budget: Budget, num_units: int) -> str:
     number, cores = budget.num_workers, num_cores()
+    if budget.backend == "ray":
+        return "run.workers, or the CPUs of all nodes; the time is that of the cores of this machine"
     if num_units < number:
         return (
             f"{num_units} of {number} have something to do: there are no more units. Smaller "

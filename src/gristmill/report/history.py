@@ -38,6 +38,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     peak_memory_bytes: int = 0
     memory_budget_bytes: int = 0
     num_workers: int = 0
+    num_nodes: int = 1
     fetched_bytes: int = 0
     fetch_bytes: int = 0
     stage_s: dict[str, float] = {}
@@ -60,6 +61,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: float = 0.0
     curve: tuple[tuple[int, int, float], ...] = ()
     """At the end: tokens, count of the pair merged last, bytes a token."""
+
+DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a line that is no event leads to."""
 
 
 class History:
@@ -92,7 +96,7 @@ class History:
             has_lines = True
             try:
                 event = self._decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except DAMAGE:
                 self.num_damaged += 1
                 continue
             self._take(event)
@@ -100,14 +104,14 @@ class History:
         if workers:
             try:
                 self.workers = self._worker_decoder.decode(workers)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except DAMAGE:
                 self.num_damaged += 1
         return has_lines
 
     def peek(self, lines: Iterable[bytes]) -> None:
         """Learn how far the run is from its last lines, before all of them are gone through."""
         for line in lines:
-            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            with suppress(*DAMAGE):
                 event = self._decoder.decode(line)
                 if event.event in SNAPSHOTS:
                     self._move_to(event)

@@ -51,12 +51,16 @@ SILENT_S = 20.0
 NOW = (
     *("time", "elapsed_s", "units_done", "units_total", "units_failed", "bytes_done", "bytes_total"),
     *("documents", "bad_documents", "tokens", "bytes_per_s", "tokens_per_s", "memory_bytes"),
-    *("memory_budget_bytes", "num_workers", "fetched_bytes", "fetch_bytes"),
+    *("memory_budget_bytes", "num_workers", "num_nodes", "fetched_bytes", "fetch_bytes"),
 )
 """Of an event, what is shown of the run's last moment."""
 FILES = (REPORT_PAGE, CONFIG, PLAN, MANIFEST, EVENTS, QUARANTINE, COUNTED)
 """Of a run folder, what people ask for."""
 STATES = ("waiting", "running", "finishing", "learning", "stopped", "failed", "finished")
+
+
+DAMAGED = (ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError)
+"""What reading a folder that no run has written may lead to."""
 
 
 class FinishedLedger(msgspec.Struct, frozen=True):
@@ -103,7 +107,16 @@ class RunWatch:
         self.history = History()
 
     def refresh(self, *, for_s: float = STEP_S) -> bool:
-        """Read what is new, for a moment at most; whether all there is has been read."""
+        """Read what is new, for a moment at most; whether all there is has been read.
+
+        Whatever is wrong with the folder is told on its page: others are shown beside it."""
+        try:
+            return self._refresh(for_s)
+        except DAMAGED as error:
+            self._tell_damage(error)
+            return True
+
+    def _refresh(self, for_s: float) -> bool:
         if self._mirror is not None:
             try:
                 self._mirror.refresh()
@@ -170,8 +183,20 @@ class RunWatch:
         order = [*STAGES, *sorted(found)]
         return {stage: round(found[stage], 3) for stage in dict.fromkeys(order) if stage in found}
 
+    def _tell_damage(self, error: BaseException) -> None:
+        self._begin()
+        said = f"{type(error).__name__}: {error}"[:200]
+        self._error = f"{self.place}: is damaged ({said}); gristmill verify says more"
+
     def overview(self) -> dict[str, Any]:
-        """The run in figures, all but its course over time."""
+        """The run in figures, all but its course over time; of one that is damaged, little more than that."""
+        try:
+            return self._figures()
+        except DAMAGED as error:
+            self._tell_damage(error)
+            return self._figures()
+
+    def _figures(self) -> dict[str, Any]:
         history, stage_s, ledger = self.history, self.stage_s(), self.ledger()
         found = find_bottleneck(stage_s)
         return {
@@ -307,7 +332,7 @@ def _decode(path: Path, kind: type[Any]) -> Any:
         with open(descriptor, "rb") as file, mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
             del file
             return msgspec.json.decode(content, type=kind)
-    except (OSError, ValueError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from gristmill.errors import GristmillError
 from gristmill.read import is_remote
 from gristmill.records import Ledger, Manifest
+from gristmill.report.view import workers_of
 from gristmill.report.words import duration, of_bytes, of_count, plural, printable
 from gristmill.run.bottleneck import STAGES, find_bottleneck
-from gristmill.run.folder import QUARANTINE, read_any_plan, read_records
+from gristmill.run.folder import QUARANTINE, committed_units, read_any_plan
 from gristmill.run.progress import Snapshot
 from gristmill.run.tokenize import RunResult
 
@@ -68,7 +69,7 @@ def render_interrupted(where: str | os.PathLike[str]) -> str:
     folder = Path(where)
     try:
         plan = read_any_plan(folder)
-        done = sum(unit < len(plan.units) for unit in read_records(folder, plan)) if plan else 0
+        done = sum(unit < len(plan.units) for unit in committed_units(folder, plan)) if plan else 0
     except GristmillError:
         plan = None
     if plan is None:
@@ -209,7 +210,7 @@ def _time(last: Snapshot, loading_s: float) -> str:
     if last.units_before == last.units_total:
         return f"{took}; only the end of the run was left to do"
     rate = f"{of_bytes(last.bytes_per_s)}/s, {of_count(last.tokens_per_s)} tokens/s"
-    return f"{took}, {rate}, {plural(last.num_workers, 'worker')}"
+    return f"{took}, {rate}, {workers_of(last)}"
 
 
 def _stages(stage_s: Mapping[str, float]) -> str:

@@ -16,6 +16,8 @@ from gristmill.records import Ledger, Measured
 from gristmill.report.sources import Sources, read_own
 from gristmill.sidecars import FOLDER, Quarantined
 
+MAX_BUCKETS = 64
+"""Of lengths, by their number of bits."""
 MAX_SLOW = 12
 MAX_SAMPLES = 6
 """Of bad records of one reason."""
@@ -129,7 +131,7 @@ class UnitTotals:
 
     def _measure(self, measured: Measured) -> None:
         for name, totals in self.lengths.items():
-            counts = getattr(measured, name)
+            counts = getattr(measured, name)[:MAX_BUCKETS]
             totals += [0] * (len(counts) - len(totals))
             for bucket, count in enumerate(counts):
                 totals[bucket] += count

@@ -113,9 +113,15 @@ def figures(snapshot: Snapshot) -> list[str]:
         f"{of_bytes(snapshot.memory_bytes)} memory",
         f"{of_bytes(snapshot.bytes_done)} of {of_bytes(snapshot.bytes_total)}",
         f"{of_count(snapshot.documents)} documents",
-        plural(snapshot.num_workers, "worker"),
+        workers_of(snapshot),
         *([f"mostly {snapshot.bottleneck}"] if snapshot.bottleneck else []),
     ]
+
+
+def workers_of(snapshot: Snapshot) -> str:
+    """Who is at work, and on how many nodes where there are several."""
+    workers = plural(snapshot.num_workers, "worker")
+    return workers if snapshot.num_nodes <= 1 else f"{workers} on {plural(snapshot.num_nodes, 'node')}"
 
 
 def eta(snapshot: Snapshot) -> str:

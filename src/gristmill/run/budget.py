@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunConfig, RunJob, TokenizeConfig
+from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunJob, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks, is_remote
 from gristmill.read.ranges import NUM_AHEAD, PART_BYTES
-from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, memory_of
+from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, encodes_on_gpu, memory_of
 from gristmill.run.resources import num_cores
 from gristmill.store.objects import TRANSFER_BYTES
 
@@ -28,6 +28,8 @@ BLOCK_COST = 12
 DOCUMENT_SHARE = 16
 """A document may have this part of the memory: it costs a multiple of its size."""
 MIN_BLOCK_BYTES = 256 << 10
+GPU_BLOCK_BYTES = 64 << 20
+"""Large, since threads take turns at the interpreter for every block."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 
 
@@ -61,7 +63,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     memory = memory_of(run)
     num_workers, workers_limit = _num_workers(config, backend, memory, worker_bytes)
     share = _share(backend, memory, num_workers, worker_bytes)
-    block_bytes, block_limit = _block_bytes(run, share - _table_bytes(config))
+    block_bytes, block_limit = _block_bytes(config, share - _table_bytes(config))
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
     return Budget(
@@ -70,7 +72,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
         memory_bytes=memory,
         blocks=Blocks(
             block_bytes=block_bytes,
-            max_document_bytes=_max_document_bytes(config, memory),
+            max_document_bytes=_max_document_bytes(config, backend, memory, num_workers),
             memory_map=is_extreme if run.memory_map is None else run.memory_map,
             read_ahead=_is_ahead(config) if run.read_ahead is None else run.read_ahead,
             max_documents=run.batch_size,
@@ -89,7 +91,7 @@ def _is_ahead(config: RunJob) -> bool:
 
 def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
     """What a worker may hold beside the tokenizer, which threads have in common."""
-    if backend == "local":
+    if backend != "inline":
         return (memory - RUN_BYTES) // num_workers - worker_bytes
     return (memory - RUN_BYTES - worker_bytes) // num_workers
 
@@ -120,16 +122,21 @@ def _num_workers(
     return (wanted, limit) if wanted <= fitting else (fitting, "memory")
 
 
-def _block_bytes(run: RunConfig, spare: int) -> tuple[int, BlockLimit]:
+def _block_bytes(config: RunJob, spare: int) -> tuple[int, BlockLimit]:
+    run = config.run
     if run.block_bytes is not None:
         return byte_size(run.block_bytes, name="run.block_bytes"), "run.block_bytes"
     fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[run.preset]
+    if encodes_on_gpu(config) and run.preset != "streaming":
+        usual = GPU_BLOCK_BYTES
     return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 
 
-def _max_document_bytes(config: RunJob, memory: int) -> int:
+def _max_document_bytes(config: RunJob, backend: Backend, memory: int, num_workers: int) -> int:
     if config.read.max_document_bytes is not None:
         return byte_size(config.read.max_document_bytes, name="read.max_document_bytes")
-    if config.run.memory is not None:  # the same limit in every container
+    if backend == "ray":  # on one machine a worker may have all of the memory, on a cluster its part
+        memory = (memory - RUN_BYTES) // num_workers
+    elif config.run.memory is not None:  # the same limit in every container
         memory = byte_size(config.run.memory, name="run.memory")
     return max(memory // DOCUMENT_SHARE, MIN_BLOCK_BYTES)

@@ -17,20 +17,29 @@ from gristmill.errors import RunError
 from gristmill.ledger import add_up, check_balance
 from gristmill.plan import CountPlan, cut_units
 from gristmill.read import find_inputs
-from gristmill.records import FileRecord, Ledger, UnitRecord
+from gristmill.records import FileRecord, Ledger
+from gristmill.run.backends import open_backend
 from gristmill.run.cutting import settle_cut
+from gristmill.run.done import DoneUnits
 from gristmill.run.fetch_ahead import fetching_ahead
-from gristmill.run.folder import COUNTED, EVENTS, INVENTORY, prepare_folder, read_records, write_json
-from gristmill.run.inline import InlineBackend
-from gristmill.run.local import LocalBackend
+from gristmill.run.folder import (
+    COUNTED,
+    EVENTS,
+    INVENTORY,
+    each_record,
+    prepare_folder,
+    revoke_leases,
+    write_json,
+)
 from gristmill.run.machine import describe_machine
-from gristmill.run.process import WorkerProcess, choose_backend
+from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress, Progress
-from gristmill.run.quarantine import first_fault, merge_quarantine
+from gristmill.run.quarantine import QuarantineDraft
 from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import IDENTITY_VERSION, NOT_IN_OUTPUT
 from gristmill.run.warn import input_warnings
-from gristmill.run.work import Work, check_bad_fraction
+from gristmill.run.work import Backend, Work, check_bad_fraction
+from gristmill.sidecars import FOLDER
 from gristmill.store import LocalFolder
 from gristmill.training.cut import Cut, encode_cut, name_of_cut
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
@@ -68,9 +77,8 @@ def count(
     processes: Sequence[WorkerProcess],
 ) -> CountOutcome:
     """Count the pieces of the job's inputs, or answer from what was counted before."""
-    backends: dict[str, Any] = {"inline": InlineBackend, "local": LocalBackend}
-    backend = backends[choose_backend(config)](config, processes)
     cut = settle_cut(config)
+    backend = open_backend(config, processes)
     try:
         listing = find_inputs(config.read, commit=settled_commit(folder, config.read, force=force))
         files = tuple(listing.files)
@@ -90,6 +98,7 @@ def count(
         plan = plan_or_resume(LocalFolder(folder), plan, force=force)
         prepare_folder(folder, ())
         if (folder / COUNTED).exists():
+            _remove_parts(folder)  # a kill may have left some
             return CountOutcome(read_counted(folder), None, warnings)
         records, peak = _count_units(plan, folder, backend, on_progress)
         return CountOutcome(_finish(plan, folder, records), peak, warnings)
@@ -106,43 +115,52 @@ def read_counted(folder: Path) -> Counted:
 
 
 def _count_units(
-    plan: CountPlan, folder: Path, backend: Any, on_progress: OnProgress | None
-) -> tuple[dict[int, UnitRecord], int]:
-    records = read_records(folder, plan)
-    pending = [unit.index for unit in plan.units if unit.index not in records]
+    plan: CountPlan, folder: Path, backend: Backend, on_progress: OnProgress | None
+) -> tuple[DoneUnits, int]:
+    revoke_leases(folder)
+    done = DoneUnits(len(plan.units), each_record(folder, plan))
+    pending = done.pending()
     backend.prepare(LocalFolder(folder), num_tasks=len(pending))
-    progress = Progress(plan, records, folder / EVENTS, on_progress)
+    progress = Progress(plan, done, folder / EVENTS, on_progress)
     with closing(progress):
         progress.note("start", units_pending=len(pending), machine=describe_machine(), cwd=os.getcwd())
         limits = msgspec.structs.replace(
             plan.config.run, max_rows=plan.config.count.max_documents, max_tokens=None
         )
-        work = Work(plan, limits, backend, progress, records)
+        work = Work(plan, limits, backend, progress, done, LocalFolder(folder))
         with fetching_ahead(plan, limits, pending, progress):
             work.do_units(pending)
         last = progress.note("failed" if work.failed else "counted", failed=len(work.failed))
     if work.failed:
         unit, why = next(iter(sorted(work.failed.items())))
         raise RunError(f"{len(work.failed)} units could not be counted, such as unit {unit}: {why}")
-    return work.records, last.peak_memory_bytes
+    return done, last.peak_memory_bytes
 
 
-def _finish(plan: CountPlan, folder: Path, records: dict[int, UnitRecord]) -> Counted:
+def _finish(plan: CountPlan, folder: Path, done: DoneUnits) -> Counted:
     """One inventory of all units; theirs are no longer needed."""
-    ordered = [records[unit] for unit in sorted(records)]
-    cause = first_fault(folder, plan, ordered)
-    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
+    ordered = list(each_record(folder, plan, done))
     ledger = add_up(record.ledger for record in ordered)
-    check_balance(ledger, what="the count")
-    merge_quarantine(folder, plan, ordered)
+    quarantine = QuarantineDraft(folder, plan, ordered)
+    try:
+        cause = quarantine.first_fault
+        check_bad_fraction(ledger, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
+        check_balance(ledger, what="the count")
+        quarantine.commit()
+    finally:
+        quarantine.discard()
     parts = [file for record in ordered for file in record.sidecars if file.path.endswith(f".{SUFFIX}")]
     inventory = _merge_parts(parts, folder)
     summary = Inventory(folder / INVENTORY).summary
     counted = Counted(ledger=ledger, summary=summary, inventory=inventory)
     write_json(folder / COUNTED, counted)
-    for part in parts:
-        (folder / part.path).unlink(missing_ok=True)
+    _remove_parts(folder)
     return counted
+
+
+def _remove_parts(folder: Path) -> None:
+    for part in (folder / FOLDER).glob(f"*.{SUFFIX}"):
+        part.unlink(missing_ok=True)
 
 
 def _merge_parts(parts: list[FileRecord], folder: Path) -> FileRecord:

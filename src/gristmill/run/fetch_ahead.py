@@ -31,7 +31,8 @@ def fetching_ahead(plan: UnitPlan, run: RunConfig, pending: list[int], progress:
     Where a limit may be reached before the end, none is fetched before it is needed."""
     read: ReadConfig = plan.config.read  # type: ignore[attr-defined]
     has_limit = run.max_rows is not None or run.max_tokens is not None
-    if not plan.commit or read.streaming or has_limit:
+    is_elsewhere = run.backend == "ray"  # then nodes fetch what they need
+    if not plan.commit or read.streaming or has_limit or is_elsewhere:
         yield
         return
     indices = dict.fromkeys(part.file for unit in pending for part in plan.units[unit].slices)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 import msgspec
 
-from gristmill.errors import LedgerError
+from gristmill.errors import LedgerError, RunError
 from gristmill.formats import finish_run
-from gristmill.ledger import add_up, check_balance
+from gristmill.ledger import LedgerSum, check_balance
 from gristmill.plan import Plan
-from gristmill.records import FileRecord, Ledger, Manifest, ShardRecord, UnitRecord
-from gristmill.run.folder import MANIFEST, QUARANTINE, remove_unnamed, write_json
-from gristmill.run.quarantine import first_fault, merge_quarantine
+from gristmill.records import Ledger, Manifest, UnitRecord
+from gristmill.run.done import DoneUnits
+from gristmill.run.folder import MANIFEST, QUARANTINE, each_record, remove_unnamed
+from gristmill.run.manifest import ManifestDraft
+from gristmill.run.quarantine import QuarantineDraft
 from gristmill.run.work import check_bad_fraction
 from gristmill.sidecars import FOLDER, find_sidecar
 from gristmill.store import RunFolder
@@ -19,39 +24,72 @@ from gristmill.versions import version_of
 MANIFEST_VERSION = 1
 
 
-def finish(plan: Plan, store: RunFolder, records: dict[int, UnitRecord]) -> Manifest:
+RECORDS_AT_ONCE = 256
+"""Whose quarantine is fetched together from a store."""
+
+
+def finish(plan: Plan, store: RunFolder, done: DoneUnits) -> Manifest:
     """The ledger of the whole run balances, leftovers are gone, and the manifest says what there is."""
-    folder = store.path
-    ordered = [records[unit] for unit in sorted(records)]
-    kept = (find_sidecar(record.sidecars, "quarantine") for record in ordered)
-    store.fetch([file for file in kept if file is not None])
-    cause = first_fault(folder, plan, ordered)
-    check_bad_fraction(ordered, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
-    ledger = _balance(ordered)
-    shards = tuple(shard for record in ordered for shard in record.shards)
-    sidecars = [file for record in ordered for file in record.sidecars if not file.path.endswith(".tail")]
+    draft = ManifestDraft(store.path)
+    try:
+        total = LedgerSum()
+        quarantine = QuarantineDraft(store.path, plan, _take(plan, store, done, draft, total))
+        try:
+            return _finish(plan, store, done, draft, total.total(), quarantine)
+        finally:
+            quarantine.discard()
+    finally:
+        draft.discard()
+
+
+def _finish(
+    plan: Plan,
+    store: RunFolder,
+    done: DoneUnits,
+    draft: ManifestDraft,
+    total: Ledger,
+    quarantine: QuarantineDraft,
+) -> Manifest:
+    cause = quarantine.first_fault
+    check_bad_fraction(total, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
+    ledger = _balance(total, is_limited=done.is_limited)
+    draft.flush()
     of_all = [
         file
         for name in plan.layout.formats
-        for file in finish_run(folder, name, shards, plan.config.write, plan.layout)
+        for file in finish_run(store.path, name, draft.shards, plan.config.write, plan.layout)
     ]
-    sidecars += of_all
-    named = {file.path for shard in shards for files in shard.files.values() for file in files}
-    named |= {file.path for file in sidecars}
-    named |= {f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records}
-    merge_quarantine(folder, plan, ordered)
-    manifest = _manifest(plan, ledger, shards, tuple(sidecars))
+    draft.add_sidecars(of_all)
+    quarantine.commit()
     store.put(QUARANTINE, *(file.path for file in of_all))
-    remove_unnamed(store, named, plan.layout.formats)
-    write_json(folder / MANIFEST, manifest)
+    draft.names.add(f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in done)
+    remove_unnamed(store, draft.names, plan.layout.formats)
+    manifest = draft.write(_manifest(plan, ledger), is_kept=not store.is_remote)
     store.put(MANIFEST)
     return manifest
 
 
-def _balance(records: list[UnitRecord]) -> Ledger:
-    total = add_up(record.ledger for record in records)
+def _take(
+    plan: Plan, store: RunFolder, done: DoneUnits, draft: ManifestDraft, total: LedgerSum
+) -> Iterator[UnitRecord]:
+    """The records of a run, each noted on the way, with their quarantine at hand."""
+    num_read = 0
+    records = each_record(store.path, plan, done)
+    while some := list(islice(records, RECORDS_AT_ONCE)):
+        kept = (find_sidecar(record.sidecars, "quarantine") for record in some)
+        store.fetch([file for file in kept if file is not None])
+        for record in some:
+            draft.add(record)
+            total.add(record.ledger)
+        num_read += len(some)
+        yield from some
+    if num_read != len(done):
+        num_gone = len(done) - num_read
+        raise RunError(f"{store}: {num_gone} records of units are gone; run the same command again")
+
+
+def _balance(total: Ledger, *, is_limited: bool) -> Ledger:
     if total.tokens_carried != total.tokens_received:
-        is_limited = any(record.is_limited for record in records)
         if not is_limited:
             raise LedgerError(
                 f"units carried {total.tokens_carried} tokens over, "
@@ -66,9 +104,8 @@ def _balance(records: list[UnitRecord]) -> Ledger:
     return total
 
 
-def _manifest(
-    plan: Plan, ledger: Ledger, shards: tuple[ShardRecord, ...], sidecars: tuple[FileRecord, ...]
-) -> Manifest:
+def _manifest(plan: Plan, ledger: Ledger) -> Manifest:
+    """What comes before the shards."""
     layout = plan.layout
     return Manifest(
         version=MANIFEST_VERSION,
@@ -85,6 +122,6 @@ def _manifest(
         pad_id=layout.pad_id,
         mask_first_token=layout.mask_first_token,
         ledger=ledger,
-        shards=shards,
-        sidecars=sidecars,
+        shards=(),
+        sidecars=(),
     )

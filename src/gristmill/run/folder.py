@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast, get_args
@@ -31,13 +32,16 @@ PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE = (
 )
 LOCK = ".lock"
 INVENTORY, COUNTED, CHECKPOINT = "inventory.pieces", "counts.json", "merges.npy"
+LEARNED = "learned.pieces"
+"""Inventories put together, or less what is too rare."""
 REPORT = "report.json"
 """Of a training."""
-OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE, INVENTORY, COUNTED, CHECKPOINT, REPORT)
+LEARNING_FILES = (CHECKPOINT, LEARNED, REPORT)
+"""What training from counts leaves, with no plan beside it."""
+OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE, INVENTORY, COUNTED, *LEARNING_FILES)
 OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
 """How every plan begins, whatever became of the rest of it."""
 PLAN_HEAD_BYTES = 100
-
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -148,8 +152,24 @@ def require_plan(folder: Path) -> Plan:
 
 def read_records(folder: Path, plan: UnitPlan) -> dict[int, UnitRecord]:
     """Records of committed units, by unit; the tails' comes after the last."""
-    found = {}
-    for index in range(len(plan.units) + 1):
+    return {record.unit: record for record in each_record(folder, plan)}
+
+
+def committed_units(folder: Path, plan: UnitPlan) -> list[int]:
+    """Units that have a record, in order; the tails' comes after the last."""
+    if not (folder / FOLDER).is_dir():
+        return []
+    names = (entry.name for entry in os.scandir(folder / FOLDER))
+    stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    found = sorted(int(stem) for stem in stems if stem.isdecimal() and stem.isascii())
+    return [index for index in found if index <= len(plan.units)]
+
+
+def each_record(
+    folder: Path, plan: UnitPlan, units: Iterable[int] | None = None
+) -> Iterator[UnitRecord]:
+    """Records of these or of all committed units, in order, one at a time."""
+    for index in committed_units(folder, plan) if units is None else units:
         record = _read(folder / FOLDER / f"{plan.unit_name(index)}.json", UnitRecord)
         if record is None:
             continue
@@ -159,21 +179,22 @@ def read_records(folder: Path, plan: UnitPlan) -> dict[int, UnitRecord]:
                 f"{folder}: the record of unit {index} is not that of a unit of its plan; "
                 "--force starts the run over"
             )
-        found[index] = record
-    return found
+        yield record
 
 
-def keep_whole(store: RunFolder, plan: UnitPlan, records: dict[int, UnitRecord]) -> dict[int, UnitRecord]:
+def whole_records(store: RunFolder, plan: UnitPlan) -> Iterator[UnitRecord]:
     """The records whose files are there in their size: the other units must be done again."""
-    is_packed = len(plan.units) in records  # then what units carried over is not needed any more
-    kept = {}
-    for unit, record in records.items():
+    tails = store.path / FOLDER / f"{plan.unit_name(len(plan.units))}.json"
+    is_packed = tails.exists()  # then what units carried over is not needed any more
+    broken = []
+    for record in each_record(store.path, plan):
         files = [file for file in files_of(record) if not (is_packed and file.path.endswith(".tail"))]
         if all(store.has(file) for file in files):
-            kept[unit] = record
+            yield record
+        else:
+            broken.append(f"{FOLDER}/{plan.unit_name(record.unit)}.json")
     if isinstance(store, RemoteFolder):  # a record that is there keeps others from being put
-        store.objects.remove(f"{FOLDER}/{plan.unit_name(unit)}.json" for unit in records.keys() - kept.keys())
-    return kept
+        store.objects.remove(broken)
 
 
 def files_of(record: UnitRecord) -> list[FileRecord]:
@@ -208,7 +229,7 @@ def check_unused(store: RunFolder) -> None:
         names = {name.partition("/")[0] for name in store.sizes()}
     else:
         names = {entry.name for entry in store.path.iterdir()}
-    others = sorted(name for name in names if not is_passing(name))
+    others = sorted(name for name in names if not is_passing(name) and name not in LEARNING_FILES)
     if others:
         raise RunError(
             f"{store}: is no run folder and is not empty (it holds {', '.join(others[:3])}); "
@@ -225,6 +246,7 @@ def start_over(store: RunFolder) -> None:
     if not OWN_PLAN.match(head):
         raise RunError(f"{store}: its {PLAN} is not that of a run; choose another folder")
     _refuse_links(folder)
+    revoke_leases(folder)
     others = [name for name in OWN_FILES if name not in (MANIFEST, PLAN)]
     ours = (MANIFEST, FOLDER, *get_args(OutputFormat), *others, PLAN)
     if isinstance(store, RemoteFolder):
@@ -240,7 +262,7 @@ def start_over(store: RunFolder) -> None:
                 path.unlink(missing_ok=True)
 
 
-def remove_unnamed(store: RunFolder, named: set[str], formats: tuple[OutputFormat, ...]) -> None:
+def remove_unnamed(store: RunFolder, named: Container[str], formats: tuple[OutputFormat, ...]) -> None:
     """Remove files of units that no record names: left by attempts that were never committed."""
     if isinstance(store, RemoteFolder):
         folders = (*formats, FOLDER)
@@ -251,7 +273,22 @@ def remove_unnamed(store: RunFolder, named: set[str], formats: tuple[OutputForma
     for name in (*formats, FOLDER):
         for entry in os.scandir(store.path / name):
             if f"{name}/{entry.name}" not in named and entry.is_file(follow_symlinks=False):
-                os.unlink(entry.path)
+                Path(entry.path).unlink(missing_ok=True)  # its attempt may be cleaning up too
+
+
+def grant_lease(folder: Path) -> Path:
+    """A file without which whoever is told of it may commit no unit."""
+    path = folder / FOLDER / f".lease-{secrets.token_hex(8)}"
+    with reported(path):
+        path.touch(exist_ok=False)
+    return path
+
+
+def revoke_leases(folder: Path) -> None:
+    """From now on no attempt at a unit that was begun before can be committed: see `check_lease`."""
+    for path in (folder / FOLDER).glob(".lease-*"):
+        path.unlink(missing_ok=True)
+    remove_temporaries(folder)
 
 
 def remove_temporaries(folder: Path) -> None:
@@ -260,12 +297,12 @@ def remove_temporaries(folder: Path) -> None:
         return
     for entry in os.scandir(folder):
         if entry.name != LOCK and is_passing(entry.name):
-            os.unlink(entry.path)
+            Path(entry.path).unlink(missing_ok=True)
     for path in (folder / name for name in (FOLDER, *get_args(OutputFormat))):
         if path.is_dir() and not path.is_symlink():
             for entry in os.scandir(path):
                 if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
-                    os.unlink(entry.path)
+                    Path(entry.path).unlink(missing_ok=True)  # its attempt may be cleaning up too
                 elif entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
                     shutil.rmtree(entry.path, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from collections import deque
@@ -16,18 +17,23 @@ from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, is_frugal
+from gristmill.run.process import WorkerProcess, encodes_on_gpu, is_frugal, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
-from gristmill.run.resources import give_back_memory, resident_bytes
+from gristmill.run.resources import give_back_memory, keep_memory, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
 from gristmill.store import RunFolder
 
 if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
+    from gristmill.engines.cuda.late import LateEngine
     from gristmill.pipeline import Job
 
 LOOK_EVERY_S = 0.1
+SWITCH_S = 0.0005
+"""With a GPU, threads are seldom long outside the interpreter: they must not wait long for one another."""
+PARALLEL_ENGINES = ("native", "cuda")
+"""That threads use side by side."""
 
 
 class InlineBackend:
@@ -35,8 +41,15 @@ class InlineBackend:
 
     def __init__(self, config: RunJob, _processes: Sequence[WorkerProcess]) -> None:
         before = resident_bytes()  # of whatever program this is
-        named = config.tokenizer if isinstance(config, TokenizeConfig) else None
+        named = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
         self._tokenizer = load_configured(named) if named else None
+        self._late: LateEngine | None = None
+        if self._tokenizer and encodes_on_gpu(config):
+            from gristmill.tokenizer import move_to_gpu
+
+            keep_memory()
+            sys.setswitchinterval(SWITCH_S)
+            self._tokenizer, self._late = move_to_gpu(self._tokenizer)
         self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
         self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
         self._is_frugal = is_frugal(config.run)
@@ -50,7 +63,7 @@ class InlineBackend:
     def prepare(self, store: RunFolder, *, num_tasks: int) -> None:
         """The plan is in the folder."""
         # Other engines would hold one another up, or use all cores for one unit, as counting does.
-        is_parallel = self._facts is not None and self._facts.engine == "native"
+        is_parallel = self._facts is not None and self._facts.engine in PARALLEL_ENGINES
         num_workers = self.budget.num_workers
         self._num_unit_threads = max(1, min(num_workers, num_tasks)) if is_parallel else 1
         prepare = Prepare(
@@ -90,6 +103,8 @@ class InlineBackend:
 
     def close(self) -> None:
         """Nothing runs on."""
+        if self._late is not None:
+            self._late.wait()
 
 
 class _Worked(NamedTuple):

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections import Counter, deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 
-from gristmill import errors
 from gristmill.config import RunJob, TokenizeConfig
-from gristmill.errors import GristmillError, RunError
+from gristmill.errors import RunError
+from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue
 from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
 from gristmill.run.messages import (
     Done,
@@ -25,15 +24,15 @@ from gristmill.run.messages import (
     Task,
     Worked,
     Written,
+    as_error,
 )
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, start_worker
+from gristmill.run.process import WorkerProcess, start_worker, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
 from gristmill.store import RunFolder
 
-MAX_ATTEMPTS = 3
 POLL_S = 0.1
 FULL = 0.97
 
@@ -65,7 +64,7 @@ class LocalBackend:
                         self._fit(message.resident_bytes)
                         return message.facts
                     if isinstance(message, Failed):
-                        raise _as_error(message)
+                        raise as_error(message)
                     num_lost += 1
                     if num_lost == MAX_ATTEMPTS:
                         raise RunError(f"{worker.process.last_words()} while it loaded the tokenizer")
@@ -101,7 +100,7 @@ class LocalBackend:
 
     def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
         """Outcomes of tasks, as they come; tasks are started in order."""
-        queue = _Queue(tasks)
+        queue = TaskQueue(tasks)
         progress.memory_budget_bytes = self._budget.memory_bytes
         progress.workers = self._states
         if tasks and not self._workers:
@@ -127,7 +126,7 @@ class LocalBackend:
     def _busy(self) -> list[_Worker]:
         return [worker for worker in self._workers if worker.tasks()]
 
-    def _assign(self, queue: _Queue, progress: Progress) -> None:
+    def _assign(self, queue: TaskQueue, progress: Progress) -> None:
         """Give idle workers what is waiting; what needs much memory comes last, with nobody beside it."""
         if not queue.waiting and queue.alone and not self._busy():
             for worker in self._workers[1:]:
@@ -137,12 +136,11 @@ class LocalBackend:
             if worker.task is None and queue.waiting:
                 worker.task = queue.waiting.popleft()
                 worker.since = worker.seen = time.time()
-                queue.attempts[worker.task.unit] += 1
                 worker.send(worker.task)
         progress.num_workers = len(self._workers)
 
     def _hear(
-        self, worker: _Worker, message: FromWorker | None, queue: _Queue, progress: Progress
+        self, worker: _Worker, message: FromWorker | None, queue: TaskQueue, progress: Progress
     ) -> Iterator[Outcome]:
         task = worker.task
         worker.seen = time.time()
@@ -154,12 +152,12 @@ class LocalBackend:
         elif isinstance(message, Done):
             yield Outcome(worker.committing.pop(message.record.unit), message.record, None)
         elif isinstance(message, Failed) and message.is_users:
-            raise _as_error(message)
+            raise as_error(message)
         elif message is None or isinstance(message, Failed):
             yield from self._replace(worker, message, queue, progress)
 
     def _replace(
-        self, worker: _Worker, failure: Failed | None, queue: _Queue, progress: Progress
+        self, worker: _Worker, failure: Failed | None, queue: TaskQueue, progress: Progress
     ) -> Iterator[Outcome]:
         """Start another in place of a worker that has failed or died, and do what it was doing again."""
         is_memory = worker.is_too_large or (failure is not None and failure.kind == "MemoryError")
@@ -175,7 +173,8 @@ class LocalBackend:
                 queue.put_back(task)
                 continue
             progress.note("retry", unit=task.unit, why=why, worker=str(worker.process.pid))
-            if not queue.retry(task, self._smaller(task) if is_memory else None):
+            block_bytes = self._smaller(task) if is_memory else None
+            if not queue.retry(task, is_alone=is_memory, block_bytes=block_bytes):
                 yield Outcome(task, None, why)
 
     def _smaller(self, task: Task) -> int:
@@ -215,7 +214,8 @@ class LocalBackend:
         worker = _Worker(process or start_worker(self._config))
         self._workers.append(worker)
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
-        worker.send(Load(self._config.tokenizer if isinstance(self._config, TokenizeConfig) else None))
+        config = self._config
+        worker.send(Load(tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None))
         if self._prepare is not None:
             worker.send(self._prepare)
 
@@ -223,33 +223,6 @@ class LocalBackend:
         self._workers.remove(worker)
         self._selector.unregister(worker.process.answers)
         worker.process.end()
-
-
-class _Queue:
-    """Tasks to be done, those to be done with no other beside them, and how often each was tried."""
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        self.waiting = deque(tasks)
-        self.alone: deque[Task] = deque()
-        self.attempts: Counter[int] = Counter()
-
-    def __bool__(self) -> bool:
-        return bool(self.waiting or self.alone)
-
-    def put_back(self, task: Task) -> None:
-        """As if it had not been tried: something else went wrong beside it."""
-        self.attempts[task.unit] -= 1
-        self.waiting.appendleft(task)
-
-    def retry(self, task: Task, block_bytes: int | None) -> bool:
-        """Once more, where memory was the reason alone and in smaller blocks; False when it is hopeless."""
-        if self.attempts[task.unit] >= MAX_ATTEMPTS:
-            return False
-        if block_bytes is None:
-            self.waiting.appendleft(task)
-        else:
-            self.alone.append(msgspec.structs.replace(task, block_bytes=block_bytes))
-        return True
 
 
 class _Worker:
@@ -287,10 +260,3 @@ class _Worker:
         *lines, self._rest = (self._rest + content).split(b"\n")
         messages: list[FromWorker | None] = [self._decoder.decode(line) for line in lines]
         return messages if content else [*messages, None]
-
-
-def _as_error(failure: Failed) -> GristmillError:
-    """The error a worker met, as if it had been met here."""
-    kind = getattr(errors, failure.kind, RunError)
-    is_plain = isinstance(kind, type) and issubclass(kind, GristmillError) and kind is not errors.BadFileError
-    return kind(failure.message) if is_plain and failure.is_users else RunError(failure.message)

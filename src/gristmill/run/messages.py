@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from gristmill import errors
 from gristmill.config import TokenizerConfig
+from gristmill.errors import GristmillError, RunError
 from gristmill.limits import Block, Limit
 from gristmill.read import Blocks
 from gristmill.records import UnitRecord
@@ -15,6 +17,8 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     """To a worker, first: load this tokenizer, if the job has one."""
 
     tokenizer: TokenizerConfig | None
+    name: str | None = None
+    """By which the job calls it, where that is not its source."""
 
 
 class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
@@ -29,10 +33,13 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     stage: str = ""
     """Of a folder in a store: where its files are made on this machine; absent: a place of its own."""
     token: str = ""
-    """Likewise: of the lease under which units are committed."""
+    """Of the lease under which units are committed: of a folder of this machine a file in it, and absent
+    where workers cannot outlive the run."""
+    max_resident_bytes: int | None = None
+    """That the worker may hold; absent where the run watches."""
 
 
-class Task(msgspec.Struct, frozen=True, tag="task"):
+class Task(msgspec.Struct, frozen=True, tag="task", gc=False):
     """To a worker: process a unit; the one past the last is the tails'."""
 
     unit: int
@@ -81,3 +88,10 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 ToWorker = Load | Prepare | Task
 FromWorker = Loaded | Worked | Written | Done | Failed
+
+
+def as_error(failure: Failed) -> GristmillError:
+    """The error a worker met, as if it had been met here."""
+    kind = getattr(errors, failure.kind, RunError)
+    is_plain = isinstance(kind, type) and issubclass(kind, GristmillError) and kind is not errors.BadFileError
+    return kind(failure.message) if is_plain and failure.is_users else RunError(failure.message)

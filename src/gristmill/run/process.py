@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,8 +12,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import IO
 
-from gristmill.config import Backend, RunConfig, RunJob, TokenizeConfig, TrainConfig
-from gristmill.errors import ConfigError
+import msgspec
+
+from gristmill.config import (
+    Backend,
+    ReadConfig,
+    RunConfig,
+    RunJob,
+    TokenizeConfig,
+    TokenizerConfig,
+    TrainConfig,
+)
+from gristmill.errors import ConfigError, MissingPackageError
 from gristmill.job import byte_size
 from gristmill.run.resources import available_memory, memory_limit, num_cores
 
@@ -26,8 +37,13 @@ SMALL_SHARE = 80
 """Per cent of what is available that a run takes where half of it is little."""
 SMALL_BYTES = 512 << 20
 """Of input: half a second of start-up is a tenth of the time then."""
+GPU_BYTES = 2 << 30
+"""Of input, for every core: with less, a run with a GPU was measured to be no faster, or slower."""
+GPU_EXPANSION = 2
+"""Rather too little than too much: a GPU that is opened is waited for."""
 MAX_FILES_SEEN = 10_000
 PLAIN = (".jsonl", ".ndjson", ".json", ".txt", ".csv", ".tsv")
+UNKNOWN_BYTES = 1 << 60
 EXPANSION = 5
 """Bytes of text in a byte of a file that may be compressed, as a rule."""
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker import main; main()"
@@ -90,7 +106,8 @@ def memory_of(run: RunConfig) -> int:
     """Bytes that all processes of a run together may hold."""
     if run.memory is not None:
         asked = byte_size(run.memory, name="run.memory")
-        limit = memory_limit()  # a container that is exceeded is killed
+        # A container that is exceeded is killed; what nodes of a cluster have is another matter.
+        limit = None if run.backend == "ray" else memory_limit()
         return asked if limit is None else min(asked, limit * CONTAINER_SHARE // 100)
     available = available_memory()
     half = max(available // 2, min(available * SMALL_SHARE // 100, STREAMING_BYTES))
@@ -108,9 +125,30 @@ def choose_backend(config: RunJob) -> Backend:
     is_here_only = bool(_here_only(config))
     # One process reads as fast as a few threads count, and they need no start and no merging of files.
     is_light = isinstance(config, TrainConfig) and (config.run.workers or num_cores()) <= MOST_THREADS
-    is_inline = config.run.preset == "streaming" or is_here_only or is_light or is_small(config)
+    is_streamed = config.run.preset == "streaming"
+    is_inline = is_streamed or is_here_only or is_light or is_small(config) or encodes_on_gpu(config)
     default: Backend = "inline" if is_inline else "local"
     return config.run.backend or default
+
+
+def encodes_on_gpu(config: RunJob) -> bool:
+    """Asked for, and worth it; one process then drives the GPU for all threads."""
+    if not isinstance(config, TokenizeConfig) or config.tokenizer.engine != "cuda":
+        return False
+    return not _holds_less(config.read, GPU_BYTES * num_cores(), expansion=GPU_EXPANSION)
+
+
+def tokenizer_to_load(config: TokenizeConfig) -> TokenizerConfig:
+    """The tokenizer a job names, with the engine that encodes first; a process that is not one of many opens
+    the GPU while it works, and little input is done before that."""
+    tokenizer = config.tokenizer
+    if tokenizer.engine != "cuda" or (encodes_on_gpu(config) and choose_backend(config) != "inline"):
+        return tokenizer
+    if importlib.util.find_spec("cupy") is None:
+        raise MissingPackageError(
+            "engine 'cuda' needs an NVIDIA GPU and CuPy: pip install 'gristmill[gpu]'; or set engine native"
+        )
+    return msgspec.structs.replace(tokenizer, engine="native")
 
 
 def _here_only(config: RunJob) -> list[str]:
@@ -127,7 +165,7 @@ def check_reachable(config: RunJob) -> None:
 
 def default_workers(config: RunJob) -> int:
     """Processes or threads of a job that does not say how many: all cores, unless it is to be one process."""
-    if choose_backend(config) == "local":
+    if choose_backend(config) != "inline":
         return num_cores()
     is_own_choice = config.run.backend is None and config.run.preset != "streaming"
     most = num_cores() if isinstance(config, TokenizeConfig) else MOST_THREADS
@@ -140,27 +178,32 @@ def is_small(config: RunJob) -> bool:
     A set memory is kept to by ending processes, so it needs some."""
     if config.run.backend is not None or config.run.preset != "ultra" or config.run.memory is not None:
         return False
-    if config.read.dataset is not None:
+    return _holds_less(config.read, SMALL_BYTES)
+
+
+def _holds_less(read: ReadConfig, most: int, *, expansion: int = EXPANSION) -> bool:
+    """Is there surely less input than so many bytes?"""
+    if read.dataset is not None:
         return False
     num_bytes = 0
-    for num_seen, size in enumerate(_sizes(config.read.inputs)):
+    for num_seen, size in enumerate(_sizes(read.inputs, expansion)):
         num_bytes += size
-        if num_bytes >= SMALL_BYTES or num_seen >= MAX_FILES_SEEN:
+        if num_bytes >= most or num_seen >= MAX_FILES_SEEN:
             return False
     return True
 
 
-def _sizes(inputs: Iterable[str]) -> Iterator[int]:
+def _sizes(inputs: Iterable[str], expansion: int) -> Iterator[int]:
     """About what local files, folders and patterns hold; anything else may hold much."""
     for path in inputs:
         if os.path.isfile(path):
-            yield os.path.getsize(path) * (1 if path.endswith(PLAIN) else EXPANSION)
+            yield os.path.getsize(path) * (1 if path.endswith(PLAIN) else expansion)
         elif os.path.isdir(path):
             for folder, _, names in os.walk(path):
-                yield from _sizes(f"{folder}/{name}" for name in names)
+                yield from _sizes((f"{folder}/{name}" for name in names), expansion)
         else:
             found = glob.glob(path, recursive=True)
-            yield from _sizes(found) if found else [SMALL_BYTES]
+            yield from _sizes(found, expansion) if found else [UNKNOWN_BYTES]
 
 
 def start_early(config: RunJob) -> list[WorkerProcess]:

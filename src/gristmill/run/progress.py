@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from gristmill.drafts import reported
-from gristmill.ledger import add_up
 from gristmill.limits import Block
 from gristmill.plan import UnitPlan
 from gristmill.records import Ledger, UnitRecord
 from gristmill.run.bottleneck import find_bottleneck
+from gristmill.run.done import DoneUnits
 from gristmill.run.folder import open_own
 
 EVENT_EVERY_S = 1.0
@@ -80,16 +80,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The stage that takes most of the time, in words."""
     advice: str = ""
     """What would help."""
+    num_nodes: int = 1
+    """That workers are on."""
 
 
 class Progress:
     """Adds up what workers report; what a lost worker had reported of its unit is taken back."""
 
     def __init__(
-        self, plan: UnitPlan, records: dict[int, UnitRecord], events: Path, on_progress: OnProgress | None
+        self, plan: UnitPlan, done: DoneUnits, events: Path, on_progress: OnProgress | None
     ) -> None:
         self._plan = plan
-        self._records = dict(records)
+        self._num_units, self._num_bytes = len(plan.units), plan.num_bytes
+        self._is_done = bytearray(self._num_units + 1)
+        self._num_done = 0
         self._start = time.monotonic()
         self._last_event = self._last_shown = self._start
         self._on_progress = on_progress
@@ -97,10 +101,12 @@ class Progress:
         self._path = events
         with reported(events):
             self._events = open_own(events)
-        self._totals = _Totals(add_up(record.ledger for record in records.values()))
-        self._bytes_done = self._bytes_before = sum(self._unit_bytes(unit) for unit in records)
+        self._totals = _Totals(done.ledger.total())
+        self._bytes_done = 0
+        for unit in done:
+            self._count(unit)
+        self._bytes_before, self._units_before = self._bytes_done, self._num_done
         self._tokens_before = self._totals.tokens
-        self._units_before = self._units_done()
         self._failed: set[int] = set()
         self._stage_s: Counter[str] = Counter()
         self.fetching: Callable[[], tuple[int, int]] = lambda: (0, 0)
@@ -111,6 +117,7 @@ class Progress:
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = self.memory_budget_bytes = 0
         self.workers: Callable[[], list[WorkerState]] = list
         """Set by the backend: what each worker is at now."""
+        self.num_nodes = 1
 
     def worked(self, unit: int, block: Block) -> None:
         """A worker has done some more of a unit."""
@@ -130,12 +137,11 @@ class Progress:
     def done(self, record: UnitRecord) -> None:
         """A unit is committed."""
         self.lost(record.unit)
-        if record.unit in self._records:
+        if self._is_done[record.unit]:
             return  # a unit done again under a limit is counted at the end
-        self._records[record.unit] = record
+        self._count(record.unit)
         self._new_units.append(record.unit)
         self._totals.add(record.ledger)
-        self._bytes_done += self._unit_bytes(record.unit)
         self._stage_s.update(record.stage_s)
 
     def saw_memory(self, memory_bytes: int) -> None:
@@ -158,11 +164,11 @@ class Progress:
             event=event,
             time=round(time.time(), 3),
             elapsed_s=round(elapsed, 3),
-            units_done=self._units_done(),
-            units_total=len(self._plan.units),
+            units_done=self._num_done,
+            units_total=self._num_units,
             units_failed=len(self._failed),
             bytes_done=bytes_done,
-            bytes_total=self._plan.num_bytes,
+            bytes_total=self._num_bytes,
             bytes_before=self._bytes_before,
             units_before=self._units_before,
             documents=self._totals.documents + sum(part.num_documents for part in parts),
@@ -173,6 +179,7 @@ class Progress:
             memory_bytes=self.memory_bytes,
             peak_memory_bytes=self.peak_memory_bytes,
             num_workers=self.num_workers,
+            num_nodes=self.num_nodes,
             stage_s={stage: round(seconds, 3) for stage, seconds in sorted(self._stage_s.items())},
             fetched_bytes=fetched_bytes,
             fetch_bytes=fetch_bytes,
@@ -222,11 +229,13 @@ class Progress:
         """No more events."""
         self._events.close()
 
-    def _units_done(self) -> int:
-        return sum(unit < len(self._plan.units) for unit in self._records)
+    def _count(self, unit: int) -> None:
+        self._is_done[unit] = True
+        self._num_done += unit < self._num_units
+        self._bytes_done += self._unit_bytes(unit)
 
     def _unit_bytes(self, unit: int) -> int:
-        return self._plan.units[unit].num_bytes if unit < len(self._plan.units) else 0
+        return self._plan.units[unit].num_bytes if unit < self._num_units else 0
 
 
 class _Totals:

@@ -16,25 +16,39 @@ from gristmill.run.folder import QUARANTINE
 from gristmill.sidecars import Quarantined, find_sidecar
 
 
-def merge_quarantine(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> None:
-    """Write `quarantine.jsonl`, where anything is in quarantine."""
-    file: Draft | None = None
-    for entry in quarantined(folder, plan, records):
-        file = file or Draft(folder / QUARANTINE, [])
-        file.write(msgspec.json.encode(entry) + b"\n")
-    if file is None:
-        (folder / QUARANTINE).unlink(missing_ok=True)
-    else:
-        file.finish()
-        file.commit()
+class QuarantineDraft:
+    """`quarantine.jsonl` while the entries of all units are gathered."""
+
+    def __init__(self, folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> None:
+        self._path = folder / QUARANTINE
+        self._file: Draft | None = None
+        self.first_fault = ""
+        """Why the first record or file in quarantine is there; nothing where none is."""
+        for entry in quarantined(folder, plan, records):
+            self.first_fault = self.first_fault or explain_fault(entry)
+            self._file = self._file or Draft(self._path, [])
+            self._file.write(msgspec.json.encode(entry) + b"\n")
+
+    def commit(self) -> None:
+        """Give it its name, where anything is in quarantine."""
+        if self._file is None:
+            self._path.unlink(missing_ok=True)
+        else:
+            self._file.finish()
+            self._file.commit()
+
+    def discard(self) -> None:
+        """Leave nothing behind; after `commit` it does nothing."""
+        if self._file is not None:
+            self._file.discard()
 
 
 def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> Iterator[Quarantined]:
-    """Every entry, in the order of the input."""
+    """Every entry, in the order of the input, which is that of the records."""
     decoder = msgspec.json.Decoder(Quarantined)
-    ordered = sorted(records, key=lambda record: record.unit)
-    firsts = first_records(plan, ordered)
-    for record in ordered:
+    counted: Counter[int] = Counter()
+    for record in records:
+        firsts = _firsts_of(record, plan, counted)
         kept = find_sidecar(record.sidecars, "quarantine")
         if kept is None:  # a file that is there is of an attempt that was not committed
             continue
@@ -43,16 +57,10 @@ def quarantined(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> 
             with (folder / name).open("rb") as lines:
                 for line in lines:
                     entry = decoder.decode(line)
-                    first = firsts[record.unit, entry.slice or 0]
+                    first = firsts[entry.slice or 0]
                     yield msgspec.structs.replace(entry, slice=msgspec.UNSET, record=first + entry.record)
-        except (OSError, UnicodeDecodeError, msgspec.MsgspecError, KeyError) as error:
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError, IndexError) as error:
             raise RunError(f"{folder / name}: cannot be read ({error}); --force starts over") from error
-
-
-def first_fault(folder: Path, plan: UnitPlan, records: Iterable[UnitRecord]) -> str:
-    """Why the first record or file in quarantine is there; nothing where none is."""
-    entry = next(quarantined(folder, plan, records), None)
-    return explain_fault(entry) if entry else ""
 
 
 def first_bad_file(folder: Path, reasons: set[str]) -> Quarantined | None:
@@ -77,12 +85,19 @@ def explain_fault(entry: Quarantined) -> str:
 def first_records(plan: UnitPlan, records: Iterable[UnitRecord]) -> dict[tuple[int, int], int]:
     """Of each slice, by unit and number in it: how many records of its file come before it."""
     counted: Counter[int] = Counter()
-    firsts = {}
+    firsts: dict[tuple[int, int], int] = {}
     for record in sorted(records, key=lambda record: record.unit):
-        if record.unit == len(plan.units):
-            continue
-        parts = zip(plan.units[record.unit].slices, record.slice_records, strict=True)
-        for index, (part, num_records) in enumerate(parts):
-            firsts[record.unit, index] = counted[part.file]
-            counted[part.file] += num_records
+        found = _firsts_of(record, plan, counted)
+        firsts |= {(record.unit, index): first for index, first in enumerate(found)}
+    return firsts
+
+
+def _firsts_of(record: UnitRecord, plan: UnitPlan, counted: Counter[int]) -> list[int]:
+    """The same of the slices of one unit; `counted` is what units before it have of each file."""
+    if record.unit == len(plan.units):
+        return []
+    firsts = []
+    for part, num_records in zip(plan.units[record.unit].slices, record.slice_records, strict=True):
+        firsts.append(counted[part.file])
+        counted[part.file] += num_records
     return firsts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
@@ -17,6 +18,16 @@ def num_cores() -> int:
     cores = {_core_of(cpu) for cpu in cpus}
     quota = _cpu_quota()
     return max(1, min(len(cores), quota if quota is not None else len(cores)))
+
+
+def keep_memory() -> None:
+    """Let freed memory of this process be used again rather than given back: many threads that take and give
+    back megabytes wait for one another in the system."""
+    with suppress(AttributeError, OSError):  # another C library than glibc
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(-3, 32 << 20)  # M_MMAP_THRESHOLD, at most this
+        set_option(-1, 1 << 30)  # M_TRIM_THRESHOLD
+        set_option(-2, 64 << 20)  # M_TOP_PAD
 
 
 def available_memory() -> int:
@@ -45,8 +56,6 @@ def resident_bytes(pid: int | None = None) -> int:
 
 def give_back_memory() -> None:
     """Let the system have what the allocator keeps and nobody uses: with threads that is much."""
-    import ctypes
-
     with suppress(OSError, AttributeError):  # an allocator without the call
         ctypes.CDLL(None).malloc_trim(0)
 

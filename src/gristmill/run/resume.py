@@ -17,8 +17,8 @@ from gristmill.run.folder import (
     MANIFEST,
     PLAN,
     check_unused,
+    each_record,
     read_any_plan,
-    read_records,
     start_over,
     write_json,
 )
@@ -54,7 +54,7 @@ def plan_or_resume(store: RunFolder, plan: AnyPlan, *, force: bool) -> AnyPlan:
         )
     # What changes no output may change; what decided which documents are too large may not.
     resumed = msgspec.structs.replace(plan, max_document_bytes=before.max_document_bytes)
-    if resumed != before:
+    if resumed != before or not (folder / CONFIG).exists():
         _write(store, resumed)
     return resumed
 
@@ -71,10 +71,11 @@ def holds_nothing(folder: Path, plan: Plan | CountPlan) -> bool:
     """Whether a run has got nowhere yet, so that nothing is lost when another takes its place."""
     if (folder / MANIFEST).exists() or (folder / COUNTED).exists():
         return False
-    return not any(record.ledger.documents_encoded for record in read_records(folder, plan).values())
+    return not any(record.ledger.documents_encoded for record in each_record(folder, plan))
 
 
 def _write(store: RunFolder, plan: Plan | CountPlan) -> None:
-    write_whole(store.path / CONFIG, render_yaml(msgspec.to_builtins(plan.config)).encode())
+    """The plan first: a folder that holds one is known as ours, whatever else a kill keeps out of it."""
     write_json(store.path / PLAN, plan)
-    store.put(CONFIG, PLAN)
+    write_whole(store.path / CONFIG, render_yaml(msgspec.to_builtins(plan.config)).encode())
+    store.put(PLAN, CONFIG)

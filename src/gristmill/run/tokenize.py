@@ -17,34 +17,28 @@ from gristmill.load.folder import tokenizer_versions
 from gristmill.plan import Plan, cut_units
 from gristmill.read import Listing, find_inputs
 from gristmill.records import Manifest
+from gristmill.run.backends import open_backend
+from gristmill.run.done import DoneUnits
 from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
     EVENTS,
     held,
-    keep_whole,
     prepare_folder,
     read_any_plan,
     read_manifest,
-    read_records,
     remove_temporaries,
+    revoke_leases,
+    whole_records,
 )
-from gristmill.run.inline import InlineBackend
-from gristmill.run.local import LocalBackend
 from gristmill.run.machine import describe_machine
-from gristmill.run.process import WorkerProcess, check_reachable, choose_backend, is_small
+from gristmill.run.process import WorkerProcess, check_reachable
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import identity_of, settle_layout, settle_sizes
 from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
-from gristmill.run.work import Work
+from gristmill.run.work import Backend, Work
 from gristmill.store import RemoteFolder, RunFolder, open_folder
-
-BACKENDS: dict[str, type[InlineBackend] | type[LocalBackend]] = {
-    "inline": InlineBackend,
-    "local": LocalBackend,
-}
-
 
 EVENTS_EVERY_S = 5.0
 EVENT_BYTES_A_S = 100_000
@@ -96,7 +90,7 @@ def tokenize(
     with closing(store), held(store):
         if not force and (finished := _finished_before(config, store)) is not None:
             return finished
-        backend = _open_backend(config, processes)
+        backend = open_backend(config, processes)
         try:
             versions = tokenizer_versions(config.tokenizer.source)
             commit = settled_commit(folder, config.read, force=force)
@@ -138,17 +132,6 @@ def tokenize(
         finally:
             backend.close()
             remove_temporaries(folder)
-
-
-def _open_backend(config: TokenizeConfig, processes: Sequence[WorkerProcess]) -> InlineBackend | LocalBackend:
-    backend = BACKENDS[choose_backend(config)](config, processes)
-    if isinstance(backend, InlineBackend) and is_small(config):
-        facts = backend.facts()
-        assert facts is not None
-        if facts.engine != "native":  # slow enough for processes to pay, and threads do not help it
-            run = msgspec.structs.replace(config.run, backend="local")
-            return LocalBackend(msgspec.structs.replace(config, run=run), processes)
-    return backend
 
 
 def _finished_before(config: TokenizeConfig, store: RunFolder) -> RunResult | None:
@@ -198,13 +181,14 @@ def _keep_events(store: RemoteFolder, is_over: threading.Event) -> None:
 def _run(
     plan: Plan,
     store: RunFolder,
-    backend: InlineBackend | LocalBackend,
+    backend: Backend,
     on_progress: OnProgress | None,
 ) -> RunResult:
-    records = keep_whole(store, plan, read_records(store.path, plan))
-    pending = [unit.index for unit in plan.units if unit.index not in records]
+    revoke_leases(store.path)
+    done = DoneUnits(len(plan.units), whole_records(store, plan))
+    pending = done.pending()
     backend.prepare(store, num_tasks=len(pending))
-    progress = Progress(plan, records, store.path / EVENTS, on_progress)
+    progress = Progress(plan, done, store.path / EVENTS, on_progress)
     if isinstance(store, RemoteFolder):
         progress.check = store.check_lease
     with closing(progress), events_kept(store):
@@ -216,12 +200,12 @@ def _run(
             machine=describe_machine(),
             cwd=os.getcwd(),
         )
-        work = Work(plan, plan.config.run, backend, progress, records)
+        work = Work(plan, plan.config.run, backend, progress, done, store)
         with fetching_ahead(plan, plan.config.run, pending, progress):
             work.do_units(pending)
         if not work.failed:
             work.do_tails()
-            manifest = finish(plan, store, work.records)
+            manifest = finish(plan, store, done)
         last = progress.note("failed" if work.failed else "finished", failed=len(work.failed))
         return RunResult(
             folder=str(store),

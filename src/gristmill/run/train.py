@@ -15,7 +15,15 @@ from gristmill.config import TrainConfig
 from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
 from gristmill.run.cutting import check_counts, load_base
-from gristmill.run.folder import CHECKPOINT, INVENTORY, REPORT, locked, remove_temporaries, write_json
+from gristmill.run.folder import (
+    CHECKPOINT,
+    INVENTORY,
+    LEARNED,
+    REPORT,
+    locked,
+    remove_temporaries,
+    write_json,
+)
 from gristmill.run.learn import OnLearning, check_training, learn_merges
 from gristmill.run.process import WorkerProcess, is_frugal
 from gristmill.run.progress import OnProgress
@@ -150,7 +158,7 @@ def _inventory(config: TrainConfig, folder: Path) -> tuple[Inventory, MergeRepor
     given = _counts(config, folder)
     if len(given) == 1 and config.learn.min_count == 1:
         return Inventory(given[0]), None
-    merged = folder / "learned.pieces"
+    merged = folder / LEARNED
     report = merge_inventories(given, merged, min_count=config.learn.min_count)
     return Inventory(merged), report if config.learn.min_count > 1 else None
 

@@ -20,7 +20,7 @@ from gristmill.config import (
 from gristmill.plan import Plan
 from gristmill.read import Listing
 from gristmill.records import Manifest
-from gristmill.run.process import choose_backend
+from gristmill.run.process import choose_backend, encodes_on_gpu
 from gristmill.run.quarantine import explain_fault, first_bad_file
 
 MAX_NAMES_SHOWN = 3
@@ -37,7 +37,7 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     formats = formats_of(config.write)
     mode = config.pack.mode or default_mode(formats)
     tables = [name for name in formats if default_mode((name,)) != "documents"]
-    found = _workers(config)
+    found = _workers(config) + _engine(config)
     if mode == "documents":
         why = f"whole documents are written as {', '.join(formats)}, not rows"
         found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ROW_OPTIONS)]
@@ -140,6 +140,12 @@ def _workers(config: TokenizeConfig) -> list[str]:
     if config.run.preset != "streaming":
         return []
     return [f"run.workers: preset streaming is one process; it has {config.run.workers} threads"]
+
+
+def _engine(config: TokenizeConfig) -> list[str]:
+    if config.tokenizer.engine != "cuda" or encodes_on_gpu(config):
+        return []
+    return ["engine cuda: native encodes, which is done with so little input before a GPU is open"]
 
 
 def _unused_ids(encode: EncodeConfig) -> list[str]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
+
+import msgspec
 
 from gristmill.config import RunConfig
 from gristmill.errors import RunError
-from gristmill.ledger import add_up
 from gristmill.limits import Limit
 from gristmill.plan import UnitPlan
-from gristmill.records import UnitRecord
+from gristmill.records import Ledger
+from gristmill.run.budget import Budget
+from gristmill.run.done import DoneUnits
 from gristmill.run.messages import Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.progress import Progress
+from gristmill.run.settle import TokenizerFacts
 from gristmill.sidecars import FOLDER
 from gristmill.store import RunFolder
 
@@ -26,6 +30,15 @@ MIN_DOCUMENTS_TO_JUDGE = 1000
 class Backend(Protocol):
     """Maps the same function over the same units, wherever that happens."""
 
+    @property
+    def budget(self) -> Budget:
+        """What the run may use."""
+        ...
+
+    def facts(self) -> TokenizerFacts | None:
+        """What the run must know of the tokenizer, if the job has one."""
+        ...
+
     def prepare(self, store: RunFolder, *, num_tasks: int) -> None:
         """The plan is in the folder: get ready."""
         ...
@@ -34,9 +47,13 @@ class Backend(Protocol):
         """Outcomes of tasks, as they come; closed when the caller has enough."""
         ...
 
+    def close(self) -> None:
+        """Nothing runs on."""
+        ...
+
 
 class Work:
-    """The records a run has so far, and what is still allowed."""
+    """The units that are done so far, and what is still allowed."""
 
     def __init__(
         self,
@@ -44,9 +61,11 @@ class Work:
         run: RunConfig,
         backend: Backend,
         progress: Progress,
-        records: dict[int, UnitRecord],
+        done: DoneUnits,
+        store: RunFolder,
     ) -> None:
-        self.records = records
+        self.done = done
+        self._store = store
         self.failed: dict[int, str] = {}
         self._plan = plan
         self._backend = backend
@@ -54,6 +73,9 @@ class Work:
         self._max_bad_fraction = run.max_bad_fraction
         self._limit = Limit(run.max_rows, run.max_tokens)
         self._has_limit = self._limit != Limit()
+        self._left = self._limit
+        self._num_in_order = 0
+        """Units from the first on that are done without reaching the limit; `_left` is what they leave."""
 
     def do_units(self, pending: list[int]) -> None:
         """Every unit that is not done, or as many as the limit needs."""
@@ -62,7 +84,9 @@ class Work:
         outcomes = self._backend.run(tasks, self._progress)
         for outcome in outcomes:
             self._take(outcome)
-            last = self._last_needed() if self._has_limit else None
+            if self._max_bad_fraction < 1:
+                check_bad_fraction(self.done.ledger.total(), self._max_bad_fraction, is_end=False)
+            last = self._last_needed()
             if last is not None:
                 break
         outcomes.close()
@@ -72,11 +96,8 @@ class Work:
     def do_tails(self) -> None:
         """What the units carried over, packed together; a limit that was reached leaves nothing to pack."""
         tails = len(self._plan.units)
-        is_limited = any(record.is_limited for record in self.records.values())
-        carried = sum(record.ledger.tokens_carried for record in self.records.values())
-        if carried and not is_limited and tails not in self.records:
-            limit = _left(self._limit, self.records.values())
-            self._do_one(Task(tails, limit))
+        if self.done.tokens_carried and not self.done.is_limited and tails not in self.done:
+            self._do_one(Task(tails, self.done.left_of(self._limit, slice(None))))
 
     def _do_one(self, task: Task) -> None:
         for outcome in self._backend.run([task], self._progress):
@@ -87,52 +108,36 @@ class Work:
             self.failed[outcome.task.unit] = str(outcome.why_failed)
             self._progress.failed(outcome.task.unit, str(outcome.why_failed))
             return
-        self.records[outcome.record.unit] = outcome.record
+        if self._store.is_remote:
+            path = f"{FOLDER}/{self._plan.unit_name(outcome.record.unit)}.json"
+            self._store.keep(path, msgspec.json.encode(outcome.record))
+        self.done.add(outcome.record)
         self._progress.done(outcome.record)
-        check_bad_fraction(self.records.values(), self._max_bad_fraction, is_end=False)
 
     def _last_needed(self) -> int | None:
         """The unit in which the limit is reached, once all before it are done."""
-        limit, units = self._limit, len(self._plan.units)
-        for unit in range(units):
-            record = self.records.get(unit)
-            if record is None:
+        while self._has_limit and self._num_in_order < len(self._plan.units):
+            unit = self._num_in_order
+            if unit not in self.done:
                 return None
-            if record.is_limited:
+            rows, tokens = self.done.left_of(self._left, slice(unit, unit + 1))
+            is_over = (rows is not None and rows < 0) or (tokens is not None and tokens < 0)
+            if is_over or self.done.is_cut_short(unit):
                 return unit
-            rows, tokens = _left(limit, [record])
-            if (rows is not None and rows < 0) or (tokens is not None and tokens < 0):
-                return unit
-            limit = Limit(rows, tokens)
+            self._left = Limit(rows, tokens)
+            self._num_in_order += 1
         return None
 
     def _cut(self, last: int) -> None:
         """Do the last unit again with what is left of the limit, and forget what comes after it."""
-        for unit in [unit for unit in self.records if unit > last]:
-            del self.records[unit]
+        self.done.forget_after(last)
         self.failed.clear()  # all up to the last are done; whether one after it was tried is chance
-        if not self.records[last].is_limited:
-            before = [self.records[unit] for unit in range(last)]
-            self._do_one(Task(last, _left(self._limit, before)))
+        if not self.done.is_cut_short(last):
+            self._do_one(Task(last, self._left))
 
 
-def _left(limit: Limit, records: Iterable[UnitRecord]) -> Limit:
-    rows, tokens = limit
-    for record in records:
-        ledger = record.ledger
-        rows = None if rows is None else rows - ledger.rows
-        written = ledger.tokens_written + ledger.tokens_repeated + ledger.padding
-        tokens = None if tokens is None else tokens - written
-    return Limit(rows, tokens)
-
-
-def check_bad_fraction(
-    records: Iterable[UnitRecord], allowed: float, *, is_end: bool, cause: str = ""
-) -> None:
+def check_bad_fraction(total: Ledger, allowed: float, *, is_end: bool, cause: str = "") -> None:
     """Refuse a run of which more documents are bad than is allowed, or all of them; `cause` is an example."""
-    if allowed >= 1 and not is_end:
-        return
-    total = add_up(record.ledger for record in records)
     bad = sum(count for reason, count in total.documents_dropped.items() if reason not in NOT_BAD)
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.documents_dropped.items())
     files = ", ".join(f"{reason} {count}" for reason, count in total.bad_files.items())

@@ -23,7 +23,7 @@ from gristmill.errors import GristmillError
 from gristmill.limits import Block
 from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
-from gristmill.run.folder import read_any_plan, read_records
+from gristmill.run.folder import each_record, read_any_plan
 from gristmill.run.messages import (
     Done,
     Failed,
@@ -68,7 +68,7 @@ def main() -> None:
         serve(inbox.get, answer)
     except Exception as error:
         traceback.print_exc()
-        answer(_failure(error))
+        answer(failure_of(error))
 
 
 def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None]) -> None:
@@ -88,7 +88,7 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
         try:
             answer(Done(commit()))
         except Exception as error:
-            answer(_failure(error, task.unit))
+            answer(failure_of(error, task.unit))
         finally:
             room.release()
 
@@ -99,7 +99,7 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
             try:
                 commit = run_task(job, task, _reporter(answer))
             except (GristmillError, MemoryError, OSError) as error:
-                answer(_failure(error, task.unit))
+                answer(failure_of(error, task.unit))
                 continue
             room.acquire()
             answer(Written(task.unit))
@@ -141,6 +141,7 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
             blocks=blocks,
             counter_bytes=prepare.counter_bytes,
             num_threads=prepare.num_threads,
+            lease=prepare.token,
         )
     from gristmill.pipeline import Job
 
@@ -174,8 +175,7 @@ def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None])
     if task.unit == len(job.plan.units):
         if isinstance(job.store, RemoteFolder):
             job.store.pull_records()
-        records = read_records(job.folder, job.plan)
-        before = [records[i] for i in sorted(records) if i < task.unit]
+        before = (record for record in each_record(job.folder, job.plan) if record.unit < task.unit)
         return pack_tails(job, before, limit=task.limit).commit
     unit = job.plan.units[task.unit]
     return process_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block).commit
@@ -204,7 +204,8 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[ToWorker]) -> None:
     os._exit(0)
 
 
-def _failure(error: Exception, unit: int | None = None) -> Failed:
+def failure_of(error: Exception, unit: int | None = None) -> Failed:
+    """What the run is told of an error."""
     return Failed(
         kind=type(error).__name__,
         message=str(error) or type(error).__name__,

@@ -39,7 +39,9 @@ def open_folder(where: str, *, stage: str = "", token: str = "") -> RunFolder:
     """The folder of a run, to be written to; files for a store are made in the stage, or in one of its own,
     and committed under the lease of the token."""
     where = local_path(where)
-    return RemoteFolder(where, stage=stage, token=token) if is_remote(where) else LocalFolder(Path(where))
+    if is_remote(where):
+        return RemoteFolder(where, stage=stage, token=token)
+    return LocalFolder(Path(where), token=token)
 
 
 def open_finished(

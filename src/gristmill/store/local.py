@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from gristmill.files import write_whole
+from gristmill.drafts import Draft, check_lease
 from gristmill.records import FileRecord
 
 
@@ -15,10 +15,11 @@ class LocalFolder:
 
     is_remote = False
     stage = ""
-    token = ""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, token: str = "") -> None:
         self.path = path
+        self.token = token
+        """A file without which no unit can be committed; absent: none is asked for."""
 
     @property
     def url(self) -> str:
@@ -32,10 +33,31 @@ class LocalFolder:
         """Nothing: of two attempts at a unit, the later renames the same bytes to the same names."""
         return ""
 
-    def commit(self, path: str, record: bytes, _files: Iterable[FileRecord], *, is_again: bool) -> bytes:
-        """Write the record that commits a unit; its files are there. `is_again` is of no concern here."""
-        write_whole(self.path / path, record)
+    def commit(
+        self,
+        path: str,
+        record: bytes,
+        _files: Iterable[FileRecord],
+        *,
+        give_names: Callable[[], None],
+        is_again: bool,
+    ) -> bytes:
+        """Give the files of a unit their names, then the record that commits it; `is_again` is of no concern
+        here. All of it is in drafts when the lease is looked for: see `check_lease`."""
+        draft = Draft(self.path / path, [])
+        try:
+            draft.write(record)
+            draft.finish()
+            check_lease(self.token)
+            give_names()
+            draft.commit()
+        except BaseException:
+            draft.discard()
+            raise
         return record
+
+    def keep(self, _path: str, _record: bytes) -> None:
+        """A record that was committed is here."""
 
     def put(self, *_paths: str) -> None:
         """Files written here are there."""

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from glob import escape, glob
 from pathlib import Path
@@ -101,9 +101,18 @@ class RemoteFolder:
             else:
                 self.objects.upload(source, path)
 
-    def commit(self, path: str, record: bytes, files: Iterable[FileRecord], *, is_again: bool) -> bytes:
+    def commit(
+        self,
+        path: str,
+        record: bytes,
+        files: Iterable[FileRecord],
+        *,
+        give_names: Callable[[], None],
+        is_again: bool,
+    ) -> bytes:
         """Upload the files of a unit, then its record, unless another attempt has committed the unit
         meanwhile; one that is done again with another limit replaces it. Returns the record that counts."""
+        give_names()
         names = [file.path for file in files]
         try:
             self.objects.each(lambda name: self.objects.upload(self.path / name, name), names)
@@ -122,6 +131,11 @@ class RemoteFolder:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
         return there
+
+    def keep(self, path: str, record: bytes) -> None:
+        """Have a record at hand that a worker has put into the store."""
+        with reported(self.path / path):
+            (self.path / path).write_bytes(record)
 
     def _discard(self, names: list[str]) -> None:
         with suppress(Exception):  # what cannot be removed now is found by `gristmill clean`

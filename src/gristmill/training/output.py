@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gristmill.config import LearnConfig
+from gristmill.errors import InputError
 from gristmill.files import check_writable, make_folders, write_whole
 
 TOKENIZER_JSON = "tokenizer.json"
@@ -42,7 +43,11 @@ class Output(NamedTuple):
     @property
     def run_folder(self) -> Path:
         """Beside it."""
-        return self.path.with_name(f"{self.path.name}.run")
+        path = Path(os.path.abspath(self.path))
+        if not path.name:
+            raise InputError(f"{self.path}: has no name; name a tokenizer.json, or a folder for it")
+        shown = path if self.path.name in ("", "..") else self.path
+        return shown.with_name(f"{shown.name}.run")
 
     def prepare(self) -> None:
         """Make the folders above it, and refuse what could not be written before work is done for it."""
@@ -52,7 +57,7 @@ class Output(NamedTuple):
     def write(self, content: bytes, roles: dict[str, str]) -> None:
         """Write the tokenizer; in a folder also what its special tokens are for."""
         if not self.is_folder:
-            write_whole(self.path, content)
+            write_whole(Path(os.path.realpath(self.path)), content)  # a link stays, and what it names is new
             return
         self.path.mkdir(exist_ok=True)
         write_whole(self.path / "special_tokens_map.json", _json(roles))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engines.cuda.device import Device, Memory
+from gristmill.engines.cuda.device import Device, Launch, Memory
 from gristmill.engines.cuda.tables import Tables
 
 SOURCE = Path(__file__).parent
@@ -20,7 +20,7 @@ FRONT = 32
 """Bytes of zeros before the text; tiles read a little past its ends."""
 BEHIND = 4096
 NUM_COUNTERS = 16
-NUM_MISSED, NUM_LONG, NUM_LONGER, NUM_TOKENS, NUM_FLAGGED = range(5)
+NUM_MISSED, NUM_LONG, NUM_LONGER, NUM_TOKENS, NUM_FLAGGED, NUM_SECTIONS = range(6)
 
 
 def work_type() -> np.dtype[Any]:
@@ -36,7 +36,8 @@ class Result(NamedTuple):
 
     num_ids: int
     ids: NDArray[Any]
-    """Empty where they were not asked for."""
+    """Empty where they were not asked for; their lower 16 bits where `high` has the others."""
+    high: NDArray[np.uint8] | None
     starts: NDArray[np.uint32]
     """Where the ids of every document begin."""
     flagged: NDArray[np.int64]
@@ -49,7 +50,7 @@ class Batch:
 
     def __init__(self, device: Device, tables: Tables, known: dict[str, Memory], *, num_bytes: int) -> None:
         self.max_bytes = num_bytes
-        self.max_documents = num_bytes // 8 + 1024
+        self.max_documents = max_documents(num_bytes)
         self.id_type = np.dtype(np.uint16 if tables.is_narrow else np.uint32)
         self._device = device
         sizes = _sizes(num_bytes, self.max_documents, self.id_type.itemsize)
@@ -62,15 +63,25 @@ class Batch:
             self._work[name] = number
         self._work["text"] += np.uint64(FRONT)
         self._counters = device.pinned(4 * NUM_COUNTERS).view(np.uint32)
+        self._is_split = False
         self._computed: Any = None
         self._fetched: Any = None
 
     def submit(
-        self, text: NDArray[np.uint8], starts: NDArray[np.uint32], added: dict[str, int], *, is_learning: bool
+        self,
+        text: NDArray[np.uint8],
+        starts: NDArray[np.uint32],
+        added: dict[str, int],
+        *,
+        is_learning: bool,
+        is_split: bool = False,
     ) -> None:
-        """Begin with documents, none of them empty; `added` is what finds added tokens in text."""
+        """Begin with documents, none of them empty; `added` is what finds added tokens in text. Ids of more
+        than 16 bits may be split, so that they can be fetched as three bytes each."""
         device, memory, work = self._device, self._memory, self._work
+        self._is_split = is_split and self.id_type.itemsize > 2
         numbers = {"num_bytes": len(text), "num_docs": len(starts), "num_tiles": len(text) // TILE + 1}
+        numbers["out_high"] = memory["out"].address + 2 * self.max_bytes if self._is_split else 0
         for name, value in (numbers | added).items():
             work[name] = value
         if self._computed is not None:
@@ -90,9 +101,14 @@ class Batch:
         device, memory = self._device, self._memory
         device.reach(self._computed)
         num_ids, num_docs = int(self._counters[NUM_TOKENS]), int(self._work["num_docs"])
-        found = ids.view(self.id_type)[: num_ids if with_ids else 0]
+        num_wanted = num_ids if with_ids else 0
+        width = 2 if self._is_split else self.id_type.itemsize
+        found = ids[: num_wanted * width].view(np.uint16 if self._is_split else self.id_type)
+        high = ids[num_wanted * 2 : num_wanted * 3] if self._is_split else None
         begins = starts.view(np.uint32)[:num_docs]
         device.read(memory["out"], found)
+        if high is not None:
+            device.read(memory["out"], high, at=2 * self.max_bytes)
         device.read(memory["doc_ids"], begins)
         flagged = np.empty(0, np.int64)
         if self._counters[NUM_FLAGGED]:
@@ -104,14 +120,14 @@ class Batch:
             rows, parts = np.nonzero(bits)
             flagged = tiles[rows] * TILE + 32 * parts
         self._fetched = device.mark("out")
-        return Result(num_ids, found, begins, flagged, int(self._counters[NUM_MISSED]))
+        return Result(num_ids, found, high, begins, flagged, int(self._counters[NUM_MISSED]))
 
     def complete(self) -> None:
         """Return when what was fetched is there."""
         self._device.reach(self._fetched)
 
     def copy_ids(self) -> Any:
-        """The ids as an array of the device."""
+        """The ids as an array of the device, where they were not split."""
         self._device.reach(self._computed)
         return self._device.as_array(self._memory["out"], self.id_type, int(self._counters[NUM_TOKENS]))
 
@@ -124,11 +140,10 @@ class Batch:
         device.fill(memory["counters"], 0, 0, 4 * NUM_COUNTERS)
 
     def _run(self, *, is_learning: bool) -> None:
-        for kernel, grid, block in self.launches(is_learning=is_learning):
-            self._device.run(kernel, grid, block, self._work)
+        self._device.run(self.launches(is_learning=is_learning), self._work)
 
-    def launches(self, *, is_learning: bool) -> list[tuple[str, int, int]]:
-        """The kernels in order, with blocks and threads a block."""
+    def launches(self, *, is_learning: bool) -> list[Launch]:
+        """The kernels in order."""
         num_tiles, num_docs = int(self._work["num_tiles"]), int(self._work["num_docs"])
         by_group = -(-num_tiles // (8 * GROUP))  # 8 warps a block, a group each
         at_once = self._device.num_processors
@@ -140,15 +155,23 @@ class Batch:
             ("settle_tiles", by_group, 256),
             ("encode_tiles", min(-(-num_tiles // 8), 16 * at_once), 256),
             ("merge_missed", min(num_tiles // 16 + 1, 12 * at_once), 128),
-            ("merge_long_pieces", min(num_tiles // 4 + 1, 12 * at_once), 128),
+            ("merge_long_pieces", min(num_tiles // 4 + 1, 16 * at_once), 128),
+            ("merge_sections", min(num_tiles // 4 + 1, 12 * at_once), 128),
+            ("join_sections", min(num_tiles // 4 + 1, 8 * at_once), 256),
             ("merge_longer_pieces", min(num_tiles // 2 + 1, 4 * at_once), 512),
             ("learn", min(num_tiles // 64 + 1, 8 * at_once), 256),
             ("sum_groups", by_group, 256),
             ("scan_ids", 1, 32),
             ("place_tiles", by_group, 256),
             ("pack", -(-num_tiles // 8), 256),
+            ("place_sections", min(num_tiles // 4 + 1, 8 * at_once), 256),
         ]
-        return [launch for launch in every if is_learning or launch[0] != "learn"]
+        return [Launch(*launch) for launch in every if is_learning or launch[0] != "learn"]
+
+
+def max_documents(num_bytes: int) -> int:
+    """How many documents a batch of so many bytes takes."""
+    return num_bytes // 8 + 1024
 
 
 def scratch_bytes(tables: Tables, num_bytes: int) -> int:
@@ -181,6 +204,11 @@ def _sizes(num_bytes: int, num_documents: int, id_bytes: int) -> dict[str, int]:
         "miss_ids": 2 * num_bytes + 512,
         "long_items": num_bytes // 8 + 64,
         "longer_items": num_bytes // 64 + 64,
+        "longer_bytes": num_bytes // 64 + 64,
+        "longer_section": num_bytes // 64 + 64,
+        "section_piece": num_bytes // 32 + 64,
+        "section_from": num_bytes // 32 + 64,
+        "section_ids": num_bytes // 32 + 64,
         "arena": 4 * num_bytes + 4 * BEHIND,
         "tile_flags": 4 * num_tiles,
         "counters": 4 * NUM_COUNTERS,

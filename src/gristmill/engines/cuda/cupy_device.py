@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,20 +11,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engines.cuda.device import LaneName, Memory
+from gristmill.engines.cuda.device import LaneName, Launch, Memory
 from gristmill.engines.cuda.tables import Tables
 from gristmill.errors import MissingPackageError
 
 try:
     import cupy
-except ImportError as error:
+
+    # With the interpreter's lock held: a launch takes microseconds, and to get the lock back from other
+    # threads takes many times as long.
+    DRIVER = ctypes.PyDLL("libcuda.so.1")
+except (ImportError, OSError) as error:
     raise MissingPackageError(
         f"engine 'cuda' needs an NVIDIA GPU and CuPy: pip install 'gristmill[gpu]' ({error})"
     ) from error
 
 SOURCE = Path(__file__).parent
-FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "kernels.cu")
+FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "longer.h", "kernels.cu")
 TO_DEVICE, TO_HOST = 1, 2
+DRIVER.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+DRIVER.cuMemsetD8Async.argtypes = [ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+DRIVER.cuMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+DRIVER.cuStreamWaitEvent.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
+SMALL_BYTES = 32 << 20
+"""Of a copy from pinned memory, which returns at once; from other memory it takes milliseconds."""
 
 
 class CupyMemory:
@@ -67,18 +78,21 @@ class CupyDevice:
     def write(self, memory: Memory, at: int, values: NDArray[Any]) -> None:
         self._copy(memory.address + at, values.ctypes.data, values.nbytes, TO_DEVICE, "in")
 
-    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out") -> None:
-        self._copy(into.ctypes.data, memory.address, into.nbytes, TO_HOST, lane)
+    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out", *, at: int = 0) -> None:
+        self._copy(into.ctypes.data, memory.address + at, into.nbytes, TO_HOST, lane)
 
     def fill(self, memory: Memory, at: int, byte: int, num_bytes: int) -> None:
-        cupy.cuda.runtime.memsetAsync(memory.address + at, byte, num_bytes, self._streams["compute"].ptr)
+        stream = self._streams["compute"].ptr
+        _require_done(DRIVER.cuMemsetD8Async(memory.address + at, byte, num_bytes, stream))
 
-    def run(self, kernel: str, grid: int, block: int, work: NDArray[Any]) -> None:
-        function = self._kernels.get(kernel)
-        if function is None:
-            function = self._kernels[kernel] = self._module.get_function(kernel)
-        with self._streams["compute"]:
-            function((grid,), (block,), (work,))
+    def run(self, launches: Iterable[Launch], work: NDArray[Any]) -> None:
+        arguments = np.array([work.ctypes.data], np.uint64)
+        address, stream = arguments.ctypes.data, self._streams["compute"].ptr
+        for kernel, grid, block in launches:
+            function = self._kernels.get(kernel)
+            if function is None:
+                function = self._kernels[kernel] = self._module.get_function(kernel).kernel.ptr
+            _require_done(DRIVER.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, stream, address, None))
 
     def mark(self, lane: LaneName) -> Any:
         event = cupy.cuda.Event(disable_timing=True)
@@ -86,7 +100,7 @@ class CupyDevice:
         return event
 
     def wait(self, lane: LaneName, mark: Any) -> None:
-        self._streams[lane].wait_event(mark)
+        _require_done(DRIVER.cuStreamWaitEvent(self._streams[lane].ptr, mark.ptr, 0))
 
     def reach(self, mark: Any) -> None:
         mark.synchronize()
@@ -105,8 +119,11 @@ class CupyDevice:
         return cupy.concatenate(arrays) if arrays else cupy.empty(0, dtype)
 
     def _copy(self, to: int, from_: int, num_bytes: int, kind: int, lane: LaneName) -> None:
-        if num_bytes:
-            cupy.cuda.runtime.memcpyAsync(to, from_, num_bytes, kind, self._streams[lane].ptr)
+        stream = self._streams[lane].ptr
+        if num_bytes > SMALL_BYTES:
+            cupy.cuda.runtime.memcpyAsync(to, from_, num_bytes, kind, stream)
+        elif num_bytes:
+            _require_done(DRIVER.cuMemcpyAsync(to, from_, num_bytes, stream))
 
 
 def _emptiest() -> Any:
@@ -116,6 +133,11 @@ def _emptiest() -> Any:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise MissingPackageError(f"engine 'cuda' finds no NVIDIA GPU: {error}") from error
     return max(devices, key=lambda device: device.mem_info[0])
+
+
+def _require_done(status: int) -> None:
+    if status:
+        raise RuntimeError(f"the CUDA driver reports error {status}")
 
 
 def kernel_source() -> str:

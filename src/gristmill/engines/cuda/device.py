@@ -6,12 +6,21 @@ Work is given in three lanes that run side by side, each in its own order: "in" 
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 LaneName = Literal["in", "compute", "out"]
+
+
+class Launch(NamedTuple):
+    """A kernel, how many blocks of it, and how many threads a block has."""
+
+    kernel: str
+    grid: int
+    block: int
 
 
 class Memory(Protocol):
@@ -54,13 +63,12 @@ class Device(Protocol):
         """Set bytes (compute)."""
         ...
 
-    def run(self, kernel: str, grid: int, block: int, work: NDArray[Any]) -> None:
-        """Run a kernel with a copy of this argument (compute)."""
+    def run(self, launches: Iterable[Launch], work: NDArray[Any]) -> None:
+        """Run kernels one behind the other, each with a copy of this argument (compute)."""
         ...
 
-    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out") -> None:
-        """Copy from the beginning of the memory; the array has it when a later mark of the lane is
-        reached."""
+    def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out", *, at: int = 0) -> None:
+        """Copy from a byte of the memory on; the array has it when a later mark of the lane is reached."""
         ...
 
     def mark(self, lane: LaneName) -> Any:

@@ -3,26 +3,12 @@
 //   mark_documents    where documents begin, as bits
 //   summarize_tiles, join_groups, scan_groups, settle_tiles    both automata at the edges of every tile
 //   encode_tiles      pieces, their ids by table, the others to a queue
-//   merge_missed, merge_long_pieces, merge_longer_pieces    the queue, by merging
+//   merge_missed, merge_long_pieces    the queue, by merging
+//   merge_sections, join_sections, merge_longer_pieces    what of it is too long for one warp
 //   learn             what was merged, for the tables of later batches
 //   sum_groups, scan_ids, place_tiles    where the ids of every tile go
-//   pack              there they go, and where documents begin among them
-#include "tiles.h"
-
-// Bytes to the end of the piece at `at`; more than `most` where it has more.
-LANE u32 piece_size(const Work& w, u32 at, u32 most) {
-    u32 next = at + 1, word = next >> 5, bits = w.piece_bits[word] >> (next & 31);
-    if (bits) return __ffs(bits);
-    do {
-        bits = w.piece_bits[++word];
-    } while (!bits && (word << 5) <= at + most);
-    return bits ? (word << 5) + __ffs(bits) - 1 - at : most + 1;
-}
-
-LANE void finish_missed(const Work& w, u32 item, u32 at, u32 count) {
-    w.miss_ids[item] = count;
-    if (count != 1) atomicAdd(&w.num_ids[at / TILE], count - 1);
-}
+//   pack, place_sections    there they go, and where documents begin among them
+#include "longer.h"
 
 // Looks a piece up in the phrase table; true where it is there.
 LANE bool find_phrase(const Work& w, u32 item, u32 at, u32 size, bool is_whole) {
@@ -121,7 +107,7 @@ KERNEL __launch_bounds__(LONG_WARPS * 32) merge_long_pieces(Work w) {
     for (u32 i = blockIdx.x * LONG_WARPS + warp; i < total; i += gridDim.x * LONG_WARPS) {
         u32 item = w.long_items[i], at = w.missed[item] & ~MISSED, size = piece_size(w, at, WARP_BYTES);
         if (size > WARP_BYTES) {
-            if (lane == 0) w.longer_items[atomicAdd(&w.counters[NUM_LONGER], 1u)] = item;
+            cut_in_sections(w, item, size_by_warp(w, at));
             continue;
         }
         bool is_odd;
@@ -132,37 +118,6 @@ KERNEL __launch_bounds__(LONG_WARPS * 32) merge_long_pieces(Work w) {
             if (is_odd) flag_piece(w, at);
         }
         __syncwarp();
-    }
-}
-
-// The size of a piece of any length, found by a block.
-LANE u32 size_by_block(const Work& w, u32 at, Team& team) {
-    u32 next = at + 1;
-    for (u32 base = next >> 5;; base += blockDim.x) {
-        u32 word = base + threadIdx.x, bits = word <= w.num_bytes >> 5 ? w.piece_bits[word] : 0;
-        if (word == next >> 5) bits &= FULL << (next & 31);
-        u32 found = min_of_block(bits ? (word << 5) + __ffs(bits) - 1 : FULL, team);
-        if (found != FULL) return found - at;
-    }
-}
-
-// A block a piece, in shared memory or in as much other memory as the piece is long.
-KERNEL __launch_bounds__(MOST_THREADS) merge_longer_pieces(Work w) {
-    __shared__ Part parts[2][BLOCK_BYTES];
-    __shared__ Team team;
-    for (u32 i = blockIdx.x; i < w.counters[NUM_LONGER]; i += gridDim.x) {
-        u32 item = w.longer_items[i], at = w.missed[item] & ~MISSED, size = size_by_block(w, at, team);
-        Part* scratch = (Part*)w.scratch;
-        Part* from = size <= BLOCK_BYTES ? parts[0] : scratch + at;
-        Part* to = size <= BLOCK_BYTES ? parts[1] : scratch + w.num_bytes + at;
-        bool is_odd;
-        u32 left = merge_by_block(w, w.text + at, size, from, to, team, &is_odd);
-        for (u32 j = threadIdx.x; j < left; j += blockDim.x) w.arena[at + j] = id_in(from[j]);
-        if (threadIdx.x == 0) {
-            finish_missed(w, item, at, left);
-            if (is_odd) flag_piece(w, at);
-        }
-        __syncthreads();
     }
 }
 
@@ -237,14 +192,13 @@ KERNEL __launch_bounds__(256) pack(Work w) {
     if (tile >= w.num_tiles) return;
     u32 num_staged = w.staged[tile], at = w.id_offset[tile], miss = w.miss_base[tile], doc = w.first_doc[tile];
     const u32* stage = w.stage + (u64)tile * STAGE;
-    Id* out = (Id*)w.out;
     u32 below = (1u << lane) - 1, next = lane < num_staged ? stage[lane] : 0;
     for (u32 base = 0; base < num_staged; base += 32) {
         bool is_active = base + lane < num_staged;
         u32 entry = next;
         next = base + 32 + lane < num_staged ? stage[base + 32 + lane] : 0;
         if (!__any_sync(FULL, entry & (MISSED | FIRST))) {
-            if (is_active) out[at + lane] = (Id)entry;
+            if (is_active) store_id(w, at + lane, entry);
             at += min(32u, num_staged - base);
             continue;
         }
@@ -252,7 +206,10 @@ KERNEL __launch_bounds__(256) pack(Work w) {
         u32 misses = __ballot_sync(FULL, is_missed), firsts = __ballot_sync(FULL, is_first);
         u32 item = miss + __popc(misses & below);
         bool is_queued = is_missed && item < w.max_missed;
-        u32 count = is_queued ? w.miss_ids[item] : is_active ? 1 : 0, sum = count;
+        u32 count = is_queued ? w.miss_ids[item] : is_active ? 1 : 0;
+        bool is_longer = count & IN_SECTIONS;
+        count &= ~IN_SECTIONS;
+        u32 sum = count;
 #pragma unroll
         for (u32 step = 1; step < 32; step <<= 1) {
             u32 other = __shfl_up_sync(FULL, sum, step);
@@ -260,10 +217,11 @@ KERNEL __launch_bounds__(256) pack(Work w) {
         }
         u32 to = at + sum - count;
         if (is_first) w.doc_ids[doc + __popc(firsts & below)] = to;
-        if (is_active && !is_missed) out[to] = (Id)(entry & ID_MASK);
+        if (is_active && !is_missed) store_id(w, to, entry & ID_MASK);
         if (is_queued) {
-            const u32* ids = w.arena + (w.missed[item] & ~MISSED);
-            for (u32 i = 0; i < count; ++i) out[to + i] = (Id)ids[i];
+            u32* ids = w.arena + (w.missed[item] & ~MISSED);
+            if (is_longer) ids[0] = to;
+            for (u32 i = 0; i < (is_longer ? 0 : count); ++i) store_id(w, to + i, ids[i]);
         }
         doc += __popc(firsts);
         miss += __popc(misses);

@@ -94,6 +94,37 @@ LANE Row choose_pairs(u32 equal, u32 carried) {
     return {takes, takes << 1 | carried};
 }
 
+// The last rounds of a warp: up to 32 parts, one a lane, which stay where they are while others go. Returns how many are
+// left in `parts`.
+LANE u32 merge_in_registers(const Work& w, Part* parts, u32 size, u32& odd) {
+    u32 lane = threadIdx.x & 31, beyond = ~1u << lane, left = size == 32 ? FULL : (1u << size) - 1;
+    Part part = lane < size ? parts[lane] : make_part(NO_RANK, 0);
+    u32 id = id_in(part), rank = rank_in(part);
+    for (u32 best; (best = __reduce_min_sync(FULL, rank)) != NO_RANK;) {
+        u32 joined = w.results[best], rest = __ballot_sync(FULL, rank == best), takes = 0;
+        while (rest) {  // left to right: of pairs that overlap the first is merged
+            u32 taker = rest & (0 - rest), behind = left & (0 - (taker << 1));
+            u32 taken = behind & (0 - behind);
+            takes |= taker;
+            left &= ~taken;
+            rest &= ~(taker | taken);
+        }
+        if (takes >> lane & 1) id = joined;
+        u32 behind = left & beyond, next = behind ? __ffs(behind) - 1 : lane;
+        u32 next_id = __shfl_sync(FULL, id, next);
+        if (!behind || !(left >> lane & 1)) {
+            rank = NO_RANK;
+        } else if ((takes >> lane | takes >> next) & 1) {
+            rank = rank_of(w, id, next_id);
+            odd |= rank < best;
+        }
+    }
+    __syncwarp();
+    if (left >> lane & 1) parts[__popc(left & ~beyond) - 1] = make_part(NO_RANK, id);
+    __syncwarp();
+    return __popc(left);
+}
+
 // One warp merges text[0, size) in `parts`. Returns how many are left.
 LANE u32 merge_by_warp(const Work& w, const u8* text, u32 size, Part* parts, bool* is_odd) {
     u32 lane = threadIdx.x & 31, below = (1u << lane) - 1, lowest = NO_RANK, odd = 0;
@@ -102,12 +133,23 @@ LANE u32 merge_by_warp(const Work& w, const u8* text, u32 size, Part* parts, boo
         lowest = min(lowest, rank_in(parts[i]));
     }
     __syncwarp();
-    for (u32 best = __reduce_min_sync(FULL, lowest); best != NO_RANK; best = __reduce_min_sync(FULL, lowest)) {
-        u32 id = w.results[best], num_kept = 0, carried = 0;  // carried: the row's first part is taken by the row before
+    while (size > 32) {
+        u32 best = __reduce_min_sync(FULL, lowest), previous = NO_RANK;
+        if (best == NO_RANK) break;
+        u32 id = w.results[best], first = FULL, num_kept = 0;
+        u32 carried = 0;  // the row's first part is taken by the row before
+        lowest = NO_RANK;
         for (u32 base = 0; base < size; base += 32) {
             u32 i = base + lane;
             Part part = i < size ? parts[i] : make_part(NO_RANK, 0);
-            Row row = choose_pairs(__ballot_sync(FULL, rank_in(part) == best), carried);
+            u32 equal = __ballot_sync(FULL, rank_in(part) == best);
+            if (first == FULL && !equal) {  // rows before the first merge stay, but for the rank of the last part
+                lowest = min(lowest, previous);
+                previous = rank_in(part);
+                continue;
+            }
+            if (first == FULL) first = num_kept = base;
+            Row row = choose_pairs(equal, carried);
             carried = row.takes >> 31;
             bool is_kept = i < size && !(row.taken >> lane & 1);
             u32 kept = __ballot_sync(FULL, is_kept);
@@ -117,8 +159,7 @@ LANE u32 merge_by_warp(const Work& w, const u8* text, u32 size, Part* parts, boo
             __syncwarp();
         }
         size = num_kept;
-        lowest = NO_RANK;
-        for (u32 base = 0; base < size; base += 32) {
+        for (u32 base = first ? first - 32 : 0; base < size; base += 32) {
             u32 i = base + lane, rank = NO_RANK;
             Part part = i < size ? parts[i] : 0;
             if (i + 1 < size) rank = rank_beside(w, part, parts[i + 1]);
@@ -129,6 +170,7 @@ LANE u32 merge_by_warp(const Work& w, const u8* text, u32 size, Part* parts, boo
         }
         __syncwarp();
     }
+    if (size <= 32) size = merge_in_registers(w, parts, size, odd);
     *is_odd = __any_sync(FULL, odd);
     return size;
 }

@@ -79,6 +79,7 @@ def build_tables(
         **_characters(classes, sizes),
         **merges,
         **_known_pieces(model, flat, offsets, word_bits),
+        "token_bytes": np.minimum(np.diff(offsets), 0xFFFF).astype(np.uint16),
         "odd_tokens": _odd_tokens(model, flat, offsets),
         "cut_pairs": cuts.pairs,
         "cut_windows": cuts.windows,
@@ -241,4 +242,5 @@ def _numbers(arrays: Arrays, cuts: CutTables, model: Any, word_bits: int) -> dic
         "space_cut": int(cuts.has_no_double_space),
         "has_whole_only": int(model.whole_piece_first and not model.reachable().all()),
         "num_odd_tokens": len(arrays["odd_tokens"]),
+        "num_tokens": len(arrays["token_bytes"]),
     }

@@ -66,6 +66,8 @@ typedef u64 Part;  // rank << 32 | id
 
 #define MISSED 0x80000000u  // staged: an entry of the miss queue stands here; queued: the piece is whole
 #define FIRST 0x40000000u   // staged: a document begins here
+#define IN_SECTIONS 0x80000000u  // number of ids of a missed piece: they are with its sections
+#define UNJOINED 0x80000000u     // size of a longer piece: its sections share no token somewhere
 #define ID_MASK 0x1FFFFFu
 
 #define WORD_BYTES 15u    // longest key of the word table
@@ -73,6 +75,9 @@ typedef u64 Part;  // rank << 32 | id
 #define SHORT_BYTES 32u   // longest piece a single thread merges
 #define WARP_BYTES 256u   // longest piece a warp merges
 #define BLOCK_BYTES 2048u  // longest piece a block merges in shared memory
+#define SECTION_BYTES 512u  // longer pieces are merged in sections of so many bytes, of which the last may have more,
+#define LAST_BYTES 640u
+#define SECTION_STEP 384u   // each of which begins so far behind the one before: what runs of one character repeat by divides it
 #define GROUP 1024u       // tiles that a warp scans
 
 #define MORE 0x80000000u        // word header: keys that belong here lie elsewhere
@@ -85,6 +90,7 @@ typedef u64 Part;  // rank << 32 | id
 #define NUM_LONGER 2
 #define NUM_TOKENS 3
 #define NUM_FLAGGED 4
+#define NUM_SECTIONS 5
 
 struct Work {
     // The tokenizer.
@@ -108,6 +114,7 @@ struct Work {
     u32* byte_ranks;
     u32* results;
     u32* byte_ids;
+    u16* token_bytes;
     u32* words;
     u32* phrases;
     u32* seen;
@@ -133,14 +140,21 @@ struct Work {
     u32* miss_ids;
     u32* long_items;
     u32* longer_items;
+    u32* longer_bytes;
+    u32* longer_section;
+    u32* section_piece;
+    u32* section_from;
+    u32* section_ids;
     u32* arena;
     u64* scratch;
     u32* tile_flags;
     u32* counters;
     u8* out;
+    u8* out_high;
     u32* doc_ids;
     // Numbers.
     u32 num_prefixes;
+    u32 num_tokens;
     u32 pair_mask;
     u32 word_bits;
     u32 phrase_bits;

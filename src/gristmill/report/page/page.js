@@ -69,6 +69,7 @@ function renderProgress(run) {
       ["took", now.elapsed_s === undefined ? null : duration(now.elapsed_s)],
       ["memory at most", run.peak_memory_bytes ? bytes(run.peak_memory_bytes) : null],
       ["fetched", now.fetch_bytes ? bytes(now.fetched_bytes) + " of " + bytes(now.fetch_bytes) : null],
+      ["nodes", now.num_nodes > 1 ? count(now.num_nodes) : null, "nodes"],
       ["workers lost", count(run.retries), "retries"],
       ["units failed", count(run.failed_units)],
     ]),

@@ -1,0 +1,202 @@
+"""A Ray cluster: workers are actors, and nothing but calls and their small answers passes through it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from gristmill.config import RunConfig
+from gristmill.errors import ConfigError, MissingPackageError, RunError
+from gristmill.run.cluster import MAX_IN_FLIGHT, Reply, Room
+from gristmill.run.remote_worker import RemoteWorker
+from gristmill.run.resources import num_cores
+
+# Read when Ray is imported: what becomes of units is told by the run, and standard output is the user's.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+try:
+    import ray
+except ImportError as error:
+    raise MissingPackageError("run.backend=ray needs Ray: pip install 'gristmill[ray]'") from error
+
+OBJECT_STORE_BYTES = 80 << 20
+"""Of a cluster of our own: the least that Ray accepts. Answers are too small to go there."""
+MAX_WORDS = 500
+COLOURS = re.compile(r"(\x1b|\\x1b)\[\d*m")
+"""Put into words by Ray, at times spelled out."""
+CONNECT_S = 10.0
+PATIENCE_S = 300.0
+"""Until a cluster that could not hold a worker when it was asked for one must have grown."""
+
+
+class RayCluster:
+    """Workers are actors of one CPU each, with their memory declared, spread over the nodes."""
+
+    def __init__(self, run: RunConfig) -> None:
+        # One that this program has connected to before is used, and left alone at the end.
+        self._is_own = not ray.is_initialized()
+        if self._is_own:
+            with _own_signals():
+                connect(run)
+        self._inbox: queue.SimpleQueue[tuple[Any, str, Future[bytes]]] = queue.SimpleQueue()
+        self._actor = ray.remote(_Actor)
+        self._asked_for = 0
+        self._heard_at = time.monotonic()
+
+    def _nodes(self) -> list[dict[str, float]]:
+        """What there is on each node that has a CPU."""
+        found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return [resources for resources in found if resources.get("CPU", 0) >= 1]
+
+    def room(self) -> Room:
+        """CPUs of all nodes, and the memory there is for each on the node that has least."""
+        found = self._nodes()
+        if not found:
+            return Room(1, 4 << 30)  # a cluster that grows when it is asked to
+        least = min(resources.get("memory", 0) / int(resources["CPU"]) for resources in found)
+        return Room(sum(int(resources["CPU"]) for resources in found), int(least))
+
+    def start(self, *, memory_bytes: int) -> Any:
+        """Ask for an actor; Ray places it where a CPU and the memory are free."""
+        self._asked_for = memory_bytes
+        return self._actor.options(
+            num_cpus=1,
+            memory=memory_bytes,
+            max_restarts=0,  # what is lost is done again by another
+            max_concurrency=MAX_IN_FLIGHT + 1,
+            scheduling_strategy="SPREAD",
+        ).remote()
+
+    def call(self, worker: Any, method: str, *arguments: bytes) -> None:
+        """Call an actor; the reply will be heard."""
+        future = getattr(worker, method).remote(*arguments).future()
+        future.add_done_callback(lambda done: self._inbox.put((worker, method, done)))
+
+    def heard(self, timeout_s: float) -> list[Reply]:
+        """Replies that have come, after so much waiting at most."""
+        try:
+            heard = [self._inbox.get(timeout=timeout_s)]
+        except queue.Empty:
+            self._check_room()
+            return []
+        self._heard_at = time.monotonic()
+        with suppress(queue.Empty):
+            while True:
+                heard.append(self._inbox.get_nowait())
+        return [_reply(*each) for each in heard]
+
+    def _check_room(self) -> None:
+        """Refuse to wait any longer for a node that can hold a worker."""
+        if time.monotonic() - self._heard_at < PATIENCE_S:
+            return
+        self._heard_at = time.monotonic()
+        found = self._nodes()
+        if not any(node.get("memory", 0) >= self._asked_for for node in found):
+            most = max((node.get("memory", 0) for node in found), default=0)
+            raise ConfigError(
+                f"no node has the 1 CPU and {self._asked_for / 1e9:.1f} GB that a worker needs (the largest "
+                f"has {most / 1e9:.1f} GB for such); lower run.memory, or raise run.workers"
+            )
+
+    def is_lost(self, node: str) -> bool:
+        """Whether a node is no longer there."""
+        return not any(each["NodeID"] == node and each["Alive"] for each in ray.nodes())
+
+    def end(self, worker: Any) -> None:
+        """Let an actor end now."""
+        with suppress(Exception):  # it is gone, or its node is
+            ray.kill(worker)
+
+    def close(self) -> None:
+        """Leave the cluster, or end it where it is our own."""
+        if self._is_own:
+            with _own_signals():
+                ray.shutdown()
+
+
+class _Actor(RemoteWorker):
+    """The worker, which Ray can tell where it is."""
+
+    def load(self, message: bytes, node: str = "") -> bytes:
+        """Load the tokenizer; says what it is, and who answers."""
+        return super().load(message, node or ray.get_runtime_context().get_node_id())
+
+
+def connect(run: RunConfig) -> None:
+    """Join the cluster that a job names, or start one here."""
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    address = os.environ.get("RAY_ADDRESS") if run.ray_address in (None, "auto") else run.ray_address
+    if address != "local":
+        try:
+            _check_reachable(address or "")
+            _join(address or "auto", quiet)
+            return
+        except Exception as error:
+            if address or run.ray_address:
+                raise RunError(
+                    f"no Ray cluster could be joined at {address or run.ray_address} ({_words(error)}); "
+                    "start one with `ray start --head`, or use --ray-address local"
+                ) from error
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address="local",
+        num_cpus=run.workers or num_cores(),
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        **quiet,
+    )
+
+
+def _join(address: str, quiet: dict[str, Any]) -> None:
+    try:
+        ray.init(address=address, **quiet)
+    except Exception:
+        if not address.startswith("ray://"):
+            raise
+        # What the cluster starts for each such driver crashes at times while it is forked (one time in ten).
+        ray.init(address=address, **quiet)
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.rpartition("//")[2].partition("/")[0].rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+
+
+def _reply(worker: Any, method: str, done: Future[bytes]) -> Reply:
+    error = done.exception()
+    if error is not None:
+        is_out_of_reach = isinstance(error, ray.exceptions.ActorUnavailableError)
+        return Reply(worker, method, None, _words(error), is_out_of_reach=is_out_of_reach)
+    return Reply(worker, method, done.result(), "")
+
+
+def _words(error: BaseException) -> str:
+    """What went wrong, without the traces that Ray puts round it."""
+    lines = [line.strip() for line in COLOURS.sub("", str(error)).splitlines()]
+    return " | ".join(line for line in lines if line.strip("^~"))[:MAX_WORDS] or type(error).__name__
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray takes over signals when it starts; whoever runs a job has decided what they do."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            if action is not None:
+                signal.signal(number, action)
