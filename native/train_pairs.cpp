@@ -1,5 +1,6 @@
 #include "train_pairs.hpp"
 
+#include <bit>
 #include <stdexcept>
 
 namespace gristmill::train {

@@ -63,7 +63,6 @@ def test_a_job_runs_as_it_is_where_its_inputs_are(path, place):
 
 
 def test_the_training_runs_as_it_is_and_leaves_a_tokenizer(place):
-    (place / "tokenizers").mkdir()
     values = yaml.safe_load(TRAINING.read_text(encoding="utf-8"))
     values["run"] |= {"backend": "inline"}
     result = gristmill.train(values)

@@ -1,5 +1,6 @@
 """Counting pieces: exact against a Counter over the slow splitters, whatever the memory and spills."""
 
+import json
 import random
 import threading
 from collections import Counter
@@ -7,18 +8,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 from adversarial_texts import TEXTS, code_point_texts, random_texts
 from gristmill import _native
 from gristmill.batch import pack_texts
 from gristmill.errors import ConfigError, InputError
+from gristmill.run.cutting import load_base
 from gristmill.spec import Split
 from gristmill.training import inventory as inventory_module
 from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import LEAST_BYTES, PieceCounter
-from gristmill.training.cut import NAMES, Cut, build_cut, cut_of, decode_cut, encode_cut
+from gristmill.training.cut import (
+    NAMES,
+    Cut,
+    build_cut,
+    cut_of,
+    cut_of_spec,
+    decode_cut,
+    encode_cut,
+    name_of_cut,
+)
 from gristmill.training.figures import measure_growth, script_shares, top_pieces
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
+from made_tokenizers import byte_characters, byte_level, spaced_json
 from slow_count import block, count_slowly, footer, header, inventory_bytes, varint
 
 ADVERSARIAL = [*TEXTS, *random_texts(400, seed=4), *code_point_texts(together=500)]
@@ -62,7 +75,7 @@ def written(path: Path, counts: dict[bytes, int], about: bytes = b"{}") -> Path:
 
 CUTS = [(name, None) for name in NAMES if name not in ("gpt4", "cl100k_base", "o200k_base")]
 CUTS += [(pattern, form) for pattern in ("gpt2", "none", "metaspace") for form in ("nfc", "nfkc")]
-CUTS += [(pattern, None) for pattern in ("none", "metaspace", r"\d|\s*\w+", "a", r"\s+(?!\S)|b+c")]
+CUTS += [(pattern, None) for pattern in ("none", "metaspace", r"\d|\s*\w+", "(?:a)", r"\s+(?!\S)|b+c")]
 
 
 @pytest.mark.parametrize(("pattern", "form"), CUTS)
@@ -77,6 +90,65 @@ def test_pieces_that_a_split_removes_are_not_counted(tmp_path):
     cut = Cut(splits=(split, Split(pattern="b", dialect="oniguruma")))
     path = count(ADVERSARIAL, cut, tmp_path / "counted")
     assert path.read_bytes() == inventory_bytes(count_slowly(ADVERSARIAL, cut), encode_cut(cut))
+
+
+def _sequence(*parts):
+    bytes_last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([*parts, bytes_last])
+
+
+TOKENIZERS = {
+    "gpt2": (None, pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "prefix": (normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "digits": (normalizers.NFKC(), _sequence(pre_tokenizers.Digits(individual_digits=True))),
+    "several": (
+        None,
+        _sequence(
+            pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+            pre_tokenizers.Split(Regex(r"[^\s\w]|\s?\w+"), "removed", invert=True),
+        ),
+    ),
+    "metaspace": (None, pre_tokenizers.Metaspace()),
+    "metaspace_never": (normalizers.NFC(), pre_tokenizers.Metaspace(prepend_scheme="never")),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_to_extend_is_counted_as_it_cuts(name, tmp_path):
+    normalizer, cutter = TOKENIZERS[name]
+    tokenizer = Tokenizer.from_str(byte_level().to_str())
+    if name.startswith("metaspace"):
+        tokenizer = Tokenizer.from_str(json.dumps(spaced_json()))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, cutter
+    tokenizer.save(str(tmp_path / "base.json"))
+    spec = load_base(str(tmp_path / "base.json"))
+    characters = {character: byte for byte, character in byte_characters().items()}
+    expected = Counter()
+    for text in ADVERSARIAL:
+        normal = normalizer.normalize_str(text) if normalizer else text
+        for piece, _ in cutter.pre_tokenize_str(normal):
+            if name.startswith("metaspace"):
+                expected[piece.replace("▁", " ").encode()] += 1
+            else:
+                expected[bytes(map(characters.__getitem__, piece))] += 1
+    assert dict(Inventory(count(ADVERSARIAL, cut_of_spec(spec), tmp_path / "counted"))) == expected
+
+
+def test_every_named_cut_is_known_by_its_name():
+    for name in ("gpt2", "llama3", "qwen2", "o200k_base", "metaspace", "none"):
+        assert name_of_cut(cut_of(name, form="nfc")) == name
+    assert name_of_cut(cut_of("a|b")) == encode_cut(cut_of("a|b")).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("lama3", "llama3"), ("cl100k-base", "cl100k_base"), ("GPT2", "gpt2"), ("foo", "")]
+)
+def test_a_word_that_names_no_pattern_is_refused(name, near):
+    with pytest.raises(ConfigError, match=rf"no pattern '{name}'.*\(\?:{name}\)") as error:
+        cut_of(name)
+    assert ("did you mean" in str(error.value)) == bool(near)
+    assert near in str(error.value)
+    assert cut_of(f"(?:{name})").splits[0].pattern == f"(?:{name})"
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])

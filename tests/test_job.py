@@ -7,7 +7,7 @@ import pytest
 from gristmill import ConfigError, cli
 from gristmill.cli_run import job_of
 from gristmill.config import TokenizeConfig
-from gristmill.job import TRAINING_SECTIONS, make_job, parse_override, read_job_file
+from gristmill.job import TRAINING_SECTIONS, make_job, make_training, parse_override, read_job_file
 from made_runs import make_corpus, run, write_jsonl
 
 
@@ -158,3 +158,8 @@ def test_a_file_of_one_json_array_is_called_that(tokenizer, tmp_path, text):
     run(tokenizer, tmp_path / "good", tmp_path / "out")
     first = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()[0]
     assert "looks like a JSON array; JSON Lines, one object a line, is needed" in first
+
+
+def test_a_key_outside_its_section_is_told_that_there_is_no_such_section():
+    with pytest.raises(ConfigError, match="no section 'inputs'; there are read, count, learn, run"):
+        make_training({"inputs": ["a.jsonl"]})

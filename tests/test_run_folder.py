@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gristmill.convert import convert
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
 from gristmill.run.folder import CONFIG, LOCK, PLAN, locked
 from gristmill.run.process import WorkerProcess
+from gristmill.run.resources import give_back_memory, resident_bytes
 from gristmill.sample import train_sample_tokenizer
 from made_runs import make_config, make_corpus, output_bytes, run
 
@@ -433,3 +435,18 @@ def test_a_unit_that_fails_in_this_process_is_given_up_and_the_rest_goes_on(
     assert set(run(tokenizer, corpus, tmp_path / "out").failed) == {1}
     monkeypatch.undo()
     assert run(tokenizer, corpus, tmp_path / "out").manifest is not None
+
+
+def test_memory_that_a_thread_is_done_with_goes_back_to_the_system():
+    kept = []
+
+    def fill():
+        blocks = [b"x" * size for size in range(99_000, 100_000)]
+        kept.append(blocks[-1])  # all below it would stay with the allocator
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    thread.join()
+    before = resident_bytes()
+    give_back_memory()
+    assert before - resident_bytes() > 50_000_000

@@ -62,4 +62,30 @@ def test_tokens_that_are_likely_to_end_a_document_are_shown_first_and_few(tokeni
         def __getattr__(self, name):
             return getattr(load_tokenizer(tokenizer), name)
 
-    assert list(facts_of(Named(), "made").special_tokens) == ["<|endoftext|>", "</s>", "<pad>"]
+    assert list(facts_of(Named(), "made").special_tokens) == ["<|endoftext|>", "</s>", "<sep>"]
+
+
+@pytest.mark.parametrize(
+    ("specials", "options", "advice"),
+    [
+        (
+            {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103},
+            {"encode__eos_id": None},
+            r"add encode.eos_id=102 \(\[SEP\]\), or encode.add_eos=false",
+        ),
+        (
+            {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102},
+            {"encode__add_bos": True},
+            r"add encode.bos_id=101 \(\[CLS\]\), or encode.add_bos=false",
+        ),
+        (
+            {"<|begin_of_text|>": 0, "<|end_of_text|>": 1, "<|eot_id|>": 2},
+            {"encode__eos_id": None},
+            r"add encode.eos_id=1 .* or encode.eos_id=2 \(<\|eot_id\|>\), or",
+        ),
+        ({"<pad>": 0}, {"encode__eos_id": None}, "encode.eos_id=ID .no special token of it looks like one"),
+    ],
+)
+def test_advice_on_eos_and_bos_names_tokens_that_look_like_it(specials, options, advice):
+    with pytest.raises(ConfigError, match=advice):
+        settle_layout(config(**options), facts(200, special_tokens=specials))

@@ -9,13 +9,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from gristmill import load_tokenizer
-from gristmill.errors import GristmillError, RunError
+from gristmill.errors import ConfigError, GristmillError, InputError, RunError
 from gristmill.job import make_training
 from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
 from gristmill.sample import made_documents, sample_documents
 from made_runs import make_corpus, write_jsonl
+from made_tokenizers import spaced_json
 
 
 @pytest.fixture(scope="module")
@@ -123,17 +124,57 @@ def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_p
     assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
 
 
-def test_extending_keeps_every_id_and_goes_on(corpus, tmp_path):
-    train(make_config(corpus[0], tmp_path / "small.json", learn__vocab_size=600))
-    options = {"learn__vocab_size": 900, "learn__extend": str(tmp_path / "small.json")}
+@pytest.mark.parametrize(
+    ("cut", "few", "many"),
+    [
+        ({}, 600, 900),
+        ({"count__pattern": "llama3", "count__form": "nfc"}, 600, 900),
+        ({"count__pattern": "metaspace"}, 3500, 4000),
+        ({"count__pattern": r"\d|\s*\w+"}, 600, 900),
+    ],
+    ids=["gpt2", "llama3", "metaspace", "regex"],
+)
+def test_extending_keeps_every_id_and_goes_on_with_the_same_cut(corpus, tmp_path, cut, few, many):
+    train(make_config(corpus[0], tmp_path / "small.json", learn__vocab_size=few, **cut))
+    options = {"learn__vocab_size": many, "learn__extend": str(tmp_path / "small.json")}
     train(make_config(corpus[0], tmp_path / "large.json", **options))
     small, small_merges = model_of(tmp_path / "small.json")
     large, large_merges = model_of(tmp_path / "large.json")
     assert {token: large[token] for token in small} == small
     assert large_merges[: len(small_merges)] == small_merges
-    assert len(large) == 900
-    train(make_config(corpus[0], tmp_path / "direct.json", learn__vocab_size=900))
+    assert len(large) == many
+    train(make_config(corpus[0], tmp_path / "direct.json", learn__vocab_size=many, **cut))
     assert large_merges == model_of(tmp_path / "direct.json")[1]
+
+
+def test_new_tokens_of_a_base_that_cuts_nowhere_stay_within_words_and_come_out(corpus, tmp_path):
+    base, large = tmp_path / "base.json", tmp_path / "large.json"
+    base.write_text(json.dumps(spaced_json()))
+    train(make_config(corpus[0], large, learn__vocab_size=700, learn__extend=str(base)))
+    new = model_of(large)[0].keys() - model_of(base)[0].keys()
+    assert len(new) == 700 - len(model_of(base)[0])
+    assert not [token for token in new if "▁" in token.lstrip("▁")]
+    extended = Tokenizer.from_file(str(large))
+    seen = {token for document in corpus[1] for token in extended.encode(document).tokens}
+    assert len(new & seen) > 0.8 * len(new)  # the others were only halves of longer ones
+
+
+def test_counts_of_another_cut_are_refused(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json", count__pattern="llama3"))
+    train(make_config(corpus[0], tmp_path / "b.json", learn__vocab_size=600))
+    counts = {"learn": {"from_counts": [str(tmp_path / "a.json.run")]}}
+    asked = [("learn", "output", str(tmp_path / "c.json")), ("learn", "vocab_size", 900)]
+    base = ("learn", "extend", str(tmp_path / "b.json"))
+    with pytest.raises(ConfigError, match=r"a.json.run.*was cut in another way than .*b.json cuts text"):
+        train(make_training(counts, [*asked, base]))
+    with pytest.raises(ConfigError, match=r"was cut in another way than count\.pattern"):
+        train(make_training(counts, [*asked, ("count", "pattern", "qwen2")]))
+    with pytest.raises(ConfigError, match="extended, cuts text in another way than count"):
+        train(make_config(corpus[0], tmp_path / "c.json", learn__extend=base[2], count__pattern="llama3"))
+    with pytest.raises(ConfigError, match="in another Unicode form"):
+        train(make_config(corpus[0], tmp_path / "c.json", learn__extend=base[2], count__form="nfc"))
+    assert not (tmp_path / "c.json.run").exists()
+    train(make_training(counts, [*asked, ("count", "pattern", "gpt4")]))  # the same pieces by another name
 
 
 @pytest.mark.parametrize(
@@ -152,14 +193,75 @@ def test_what_could_only_fail_is_refused_before_anything_is_counted(corpus, tmp_
     assert not any(tmp_path.iterdir())
 
 
-def test_too_little_memory_is_refused_before_learning(corpus, tmp_path):
+@pytest.mark.parametrize("name", ["new/deep/t.json", "new/deep/model/"])
+def test_folders_above_the_output_are_made(corpus, tmp_path, name):
+    result = train(make_config(corpus[0], f"{tmp_path}/{name}", learn__vocab_size=300))
+    assert load_tokenizer(result.output).vocab_size == 300
+
+
+def test_an_output_below_a_file_is_refused(corpus, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: cannot be made"):
+        train(make_config(corpus[0], tmp_path / "file" / "t.json"))
+
+
+def test_options_that_do_nothing_are_named(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    counts = {"learn__from_counts": [str(tmp_path / "a.json.run")], "count__held_out": 0.1}
+    result = train(make_config(corpus[0], tmp_path / "b.json", learn__initial_alphabet="corpus", **counts))
+    why = "does nothing here: learn.from_counts is counted already, and nothing is read"
+    assert result.warnings == (f"read.inputs {why}", f"count.held_out {why}")
+    base = {"learn__extend": str(tmp_path / "a.json"), "learn__vocab_size": 1600}
+    result = train(make_config(corpus[0], tmp_path / "c.json", learn__initial_alphabet="corpus", **base))
+    assert result.warnings == ("learn.initial_alphabet does nothing here: learn.extend has its alphabet",)
+
+
+def test_special_tokens_that_extending_would_not_add_are_refused(corpus, tmp_path):
+    specials = ["<|a|>", "<|b|>"]
+    train(make_config(corpus[0], tmp_path / "a.json", learn__special_tokens=specials))
+    base = {"learn__extend": str(tmp_path / "a.json"), "learn__vocab_size": 1600}
+    train(make_config(corpus[0], tmp_path / "b.json", learn__special_tokens=["<|b|>"], **base))
+    with pytest.raises(ConfigError, match="and extending it adds none"):
+        train(make_config(corpus[0], tmp_path / "c.json", learn__special_tokens=[*specials, "<|c|>"], **base))
+
+
+def test_a_vocabulary_smaller_than_asked_for_is_mentioned(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["ab ab ab cd"])
+    result = train(make_config(tmp_path / "a.jsonl", tmp_path / "t.json"))
+    (warning,) = result.warnings
+    assert warning.startswith(f"{result.vocab_size:,} tokens, fewer than the 1,500 asked for: no pair")
+    result = train(make_config(tmp_path / "a.jsonl", tmp_path / "t.json", learn__min_frequency=2))
+    assert "no pair is left to merge that learn.min_frequency would allow" in result.warnings[0]
+
+
+def test_an_alphabet_that_fills_the_vocabulary_is_mentioned_and_can_be_cut(corpus, tmp_path):
+    options = {"count__pattern": "metaspace", "learn__vocab_size": 1200}
+    result = train(make_config(corpus[0], tmp_path / "all.json", **options))
+    assert "tokens are single characters; learn.max_alphabet keeps" in result.warnings[0]
+    result = train(make_config(corpus[0], tmp_path / "few.json", learn__max_alphabet=100, **options))
+    assert not result.warnings
+    assert sum(len(token) == 1 for token in model_of(tmp_path / "few.json")[0]) == 100
+    tokenizer = Tokenizer.from_file(str(tmp_path / "few.json"))
+    for document in corpus[1][:20]:
+        assert tokenizer.decode(tokenizer.encode(document).ids) == document
+
+
+@pytest.mark.parametrize("run", [{"run__memory": "300MB"}, {"run__preset": "streaming"}])
+def test_a_vocabulary_beyond_the_memory_is_refused_before_counting(corpus, tmp_path, run):
+    with pytest.raises(RunError, match=r"so many tokens needs about .* MB are allowed; raise run\.memory"):
+        train(make_config(corpus[0], tmp_path / "t.json", learn__vocab_size=20_000_000, **run))
+    assert not any(tmp_path.iterdir())
+
+
+def test_too_little_memory_is_refused_before_learning(corpus, tmp_path, monkeypatch):
     train(make_config(corpus[0], tmp_path / "t.json"))
+    monkeypatch.setattr(learning, "memory_needed", lambda *, num_pieces, **_: num_pieces << 30)
     with pytest.raises(RunError, match=r"learning from .* MB are allowed"):
         train(
             make_config(
                 corpus[0],
                 tmp_path / "t.json",
-                run__memory="50MB",
+                run__memory="500MB",
                 learn__from_counts=[str(tmp_path / "t.json.run" / INVENTORY)],
             )
         )
@@ -177,7 +279,7 @@ def test_the_command_trains_and_says_so(corpus, tmp_path):
         [*command, "-o", str(tmp_path / "t.json")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "500, 243 of them merges" in done.stdout
+    assert "500, made by 243 merges" in done.stdout
     counts = [sys.executable, "-m", "gristmill", "counts", str(tmp_path / "t.json.run"), "--top", "3"]
     shown = subprocess.run(counts, capture_output=True, text=True, check=True).stdout
     assert "distinct of" in shown

@@ -1,7 +1,9 @@
 """What a training tells at its end: a fit that can be checked by encoding, and files that know their EOS."""
 
+import io
 import json
 import random
+import re
 import subprocess
 import sys
 
@@ -12,9 +14,11 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from gristmill import _native, load_tokenizer
+from gristmill.cli import main
 from gristmill.config import TrainConfig
 from gristmill.job import make_training
 from gristmill.load.hf_pipeline import BEHAVIORS
+from gristmill.report.training import describe_counts, render_counts, render_training
 from gristmill.run.count import read_counted
 from gristmill.run.folder import INVENTORY, REPORT
 from gristmill.run.train import TrainResult, train
@@ -155,6 +159,14 @@ def test_an_extended_folder_keeps_the_roles_of_the_old_one(corpus, tmp_path):
     assert result.fit.text.num_tokens == sum(map(len, encoded))
 
 
+def test_a_base_without_a_folder_of_its_own_has_roles_by_the_names_of_its_tokens(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "old.json", learn__special_tokens=["<|pad|>", "<|endoftext|>"]))
+    extend = str(tmp_path / "old.json")
+    train(make_config(corpus[0], f"{tmp_path}/new/", learn__vocab_size=1000, learn__extend=extend))
+    new = AutoTokenizer.from_pretrained(tmp_path / "new")
+    assert (new.eos_token_id, new.pad_token_id) == (1, 0)
+
+
 def test_every_split_behaviour_has_its_name_in_tokenizer_json():
     for name, behavior in BEHAVIORS.items():
         assert split_json(Split(pattern="a", dialect="oniguruma", behavior=behavior))["behavior"] == name
@@ -170,7 +182,48 @@ def test_the_command_warns_draws_and_reports(corpus, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "1 file not read: 1 .doc" in done.stderr
     assert "bytes a token" in done.stdout
-    assert "held out" in done.stdout
+    assert re.search(r"^not counted +\d+ held out to measure the fit$", done.stdout, re.MULTILINE)
+    assert "dropped" not in done.stdout
+    assert "report.html" in done.stdout
     assert (tmp_path / "t.svg").read_text().count("vocabulary size") >= 1
     assert json.loads((tmp_path / "t.json.run" / REPORT).read_text())["fit"]["is_held_out"]
     assert read_counted(tmp_path / "t.json.run").ledger.documents_read == 200
+
+
+def test_from_counts_there_is_no_fit_and_the_summary_says_why(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    counts = {"learn__from_counts": [str(tmp_path / "a.json.run")], "learn__vocab_size": 500}
+    result = train(make_config(corpus[0], tmp_path / "b.json", **counts))
+    shown = dict(line.split(maxsplit=1) for line in render_training(result).splitlines())
+    assert shown["fit"].startswith("not measured: counts hold no documents")
+    assert "counts" not in shown
+    assert shown["report"] == str(tmp_path / "b.json.run" / REPORT)
+
+
+def test_tokens_that_look_alike_when_cut_are_shown_once(corpus, tmp_path):
+    result = train(make_config(corpus[0], tmp_path / "a.json"))
+    long = msgspec.structs.replace(result, longest_tokens=["-" * 90, "-" * 80, "-" * 70, "=" * 60])
+    assert render_training(long).count("'----") == 1
+    assert "'====" in render_training(long)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_nothing_of_the_progress_is_left_before_the_summary(corpus, tmp_path, monkeypatch):
+    """Also where learning ends before there are as many tokens as asked for."""
+    monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert main(["train", str(corpus[0]), "--vocab-size", "100000", "-o", str(tmp_path / "t.json")]) == 0
+    before, _, after = terminal.getvalue().rpartition("\r\x1b[K")
+    assert "learning: " in before
+    assert after.startswith("gristmill: warning: ")
+
+
+def test_counts_are_shown_in_lines_that_a_screen_holds(corpus, tmp_path):
+    train(make_config(corpus[0], tmp_path / "a.json"))
+    shown = render_counts(describe_counts(Inventory(tmp_path / "a.json.run" / INVENTORY), num_top=5))
+    assert max(map(len, shown.splitlines()[1:])) <= 120
+    assert "Latin" in shown

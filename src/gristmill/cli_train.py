@@ -38,14 +38,26 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "help": "the tokenizer.json; FOLDER/ also gets what transformers asks for, such as the EOS token",
         },
     ),
-    "--pattern": ("count", "pattern", {"help": "gpt2, gpt4, o200k, llama3, qwen2, none, or a regex"}),
+    "--pattern": (
+        "count",
+        "pattern",
+        {
+            "metavar": "NAME",
+            "help": "gpt2, gpt4, o200k, llama3, qwen2, metaspace, none, or a regex "
+            "(default: that of --extend, else gpt2)",
+        },
+    ),
     "--special-tokens": (
         "learn",
         "special_tokens",
         {"metavar": "TEXT,...", "help": "they get the first ids (default: <|endoftext|>)"},
     ),
     "--min-frequency": ("learn", "min_frequency", {"type": int, "metavar": "N", "help": "of a merged pair"}),
-    "--max-token-length": ("learn", "max_token_length", {"type": int, "metavar": "N"}),
+    "--max-token-length": (
+        "learn",
+        "max_token_length",
+        {"type": int, "metavar": "N", "help": "in characters of the alphabet"},
+    ),
     "--initial-alphabet": ("learn", "initial_alphabet", {"choices": ("bytes", "corpus")}),
     "--tie-break": ("learn", "tie_break", {"choices": ("tokenizers", "bytes")}),
     "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N"}),
@@ -63,6 +75,8 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **DATASET_OPTIONS,
     **RUN_OPTIONS,
 }
+CLEARED = "\r\x1b[K"
+"""The line of a terminal, to be written anew."""
 LISTS = {"learn.special_tokens", "learn.from_counts"}
 
 
@@ -133,21 +147,25 @@ def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse
     from gristmill.run.train import train
 
     is_shown = not arguments.quiet and not arguments.json
-    with View() if is_shown else nullcontext() as view:
-        result = train(
-            job,
-            force=arguments.force,
-            on_progress=view.show if view else None,
-            on_learning=_show_learning if is_shown and sys.stderr.isatty() else None,
-            processes=processes,
-        )
+    is_terminal = is_shown and sys.stderr.isatty()
+    try:
+        with View() if is_shown else nullcontext() as view:
+            result = train(
+                job,
+                force=arguments.force,
+                on_progress=view.show if view else None,
+                on_learning=_show_learning if is_terminal else None,
+                processes=processes,
+            )
+    finally:
+        if is_terminal:
+            print(CLEARED, end="", file=sys.stderr, flush=True)
     write_report(result.folder, is_new=True)
     return result
 
 
 def _show_learning(num_tokens: int, wanted: int) -> None:
-    end = "\n" if num_tokens >= wanted else ""
-    print(f"\r\x1b[Klearning: {num_tokens:,} of {wanted:,} tokens", end=end, file=sys.stderr, flush=True)
+    print(f"{CLEARED}learning: {num_tokens:,} of {wanted:,} tokens", end="", file=sys.stderr, flush=True)
 
 
 def add_counts(parser: argparse.ArgumentParser) -> None:

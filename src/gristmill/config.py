@@ -234,9 +234,9 @@ class TokenizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How training text is cut into pieces, and which of it is counted."""
 
-    pattern: str = "gpt2"
+    pattern: str | None = None
     """gpt2, gpt4, o200k, llama3, qwen2, none (a document is a piece), metaspace (as SentencePiece), or a
-    regex."""
+    regex; absent: that of `learn.extend`, else gpt2."""
     form: Literal["nfc", "nfkc"] | None = None
     """Text is brought into this Unicode form first; the tokenizer will do the same."""
     max_documents: Count | None = None
@@ -270,9 +270,11 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_frequency: WholeNumber = 0
     """Pairs that occur less often are not merged."""
     max_token_length: Count | None = None
-    """In characters of the alphabet."""
+    """In characters of the alphabet; two of them are merged whatever it is, as in `tokenizers`."""
     initial_alphabet: Literal["bytes", "corpus"] = "bytes"
     """All 256 bytes are tokens, or those that occur."""
+    max_alphabet: Count | None = None
+    """Of pattern metaspace: the most frequent so many characters are tokens, and the others become bytes."""
     tie_break: Literal["tokenizers", "bytes"] = "tokenizers"
     """Of pairs that occur equally often, the one with the smaller ids, or with the smaller bytes."""
     min_count: Count = 1

@@ -28,7 +28,7 @@ from gristmill.store import LocalFolder
 from gristmill.text_sample import SampleWriter
 from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import PieceCounter
-from gristmill.training.cut import cut_of
+from gristmill.training.cut import decode_cut
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
@@ -80,7 +80,7 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
 def make_counter(job: CountJob, folder: Path, *, text_bytes: int) -> CounterTeam:
     """What counts the pieces of a unit."""
     config = job.plan.config.count
-    cut = cut_of(config.pattern, form=config.form)
+    cut = decode_cut(job.plan.cut.encode())
     counter = PieceCounter(
         cut, folder, max_bytes=job.counter_bytes, when_full=config.when_full, text_bytes=text_bytes
     )

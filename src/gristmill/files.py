@@ -16,6 +16,14 @@ def check_writable(path: Path) -> None:
     os.unlink(temporary)
 
 
+def make_folders(path: Path) -> None:
+    """Make a folder and those above it, where they are missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be made ({error.strerror})") from error
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old content or all of the new, never a part."""
     handle, temporary = _open_beside(path)

@@ -224,10 +224,11 @@ def byte_size(value: str | int, *, name: str) -> int:
 def _as_section(known: Sections, name: str, section: Any) -> dict[str, Any]:
     if name == "tokenizer" and isinstance(section, str | os.PathLike):
         return {"source": section}
+    _check_names(known, name, {})
     if section is None:
         return {}
     if not isinstance(section, dict):
-        raise ConfigError(f"{name} is {section!r}; it needs keys and values{_did_you_mean(name, known)}")
+        raise ConfigError(f"{name} is {section!r}; it needs keys and values")
     return dict(section)
 
 

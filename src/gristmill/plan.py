@@ -68,6 +68,8 @@ class CountPlan(UnitPlan, frozen=True, kw_only=True, tag_field="job", tag="count
     """The plan of a run that counts pieces."""
 
     config: TrainConfig
+    cut: str = ""
+    """How text is cut into pieces, as inventories have it (`training.cut`)."""
 
 
 def cut_units(

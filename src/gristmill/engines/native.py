@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from gristmill import _native
@@ -218,10 +219,10 @@ def _split_steps(spec: TokenizerSpec) -> list[tuple[str, tuple[Any, ...]]]:
     splits = spec.splits
     if spec.normalization.replace_spaces:
         # The engine keeps spaces as spaces; a pattern that looks for the mark looks for them.
-        splits = tuple(_over_spaces(split) for split in splits)
+        splits = splits_over_spaces(splits)
     compiled = compile_splits(splits)
     if spec.normalization.replace_spaces:
-        _require_same_class(compiled)
+        require_same_class(compiled)
     return splitting_steps(compiled)
 
 
@@ -238,21 +239,16 @@ def splitting_steps(compiled: CompiledSplits) -> list[tuple[str, tuple[Any, ...]
     return steps
 
 
-def _over_spaces(split: Split) -> Split:
-    return (
-        Split(
-            pattern=f"[ {SPACE_MARK}]",
-            dialect=split.dialect,
-            behavior=split.behavior,
-            invert=split.invert,
-            over=split.over,
-        )
-        if split.pattern == SPACE_MARK
-        else split
+def splits_over_spaces(splits: tuple[Split, ...]) -> tuple[Split, ...]:
+    """Splits of text with marks as splits of the same text with spaces."""
+    return tuple(
+        msgspec.structs.replace(split, pattern=f"[ {SPACE_MARK}]") if split.pattern == SPACE_MARK else split
+        for split in splits
     )
 
 
-def _require_same_class(compiled: CompiledSplits) -> None:
+def require_same_class(compiled: CompiledSplits) -> None:
+    """Refuse splits that tell a space from its mark: the core has spaces for both."""
     for stage in compiled.stages:
         of_space, of_mark = (
             stage.stage2[int(stage.stage1[c >> 8]) * 256 + (c & 255)] for c in (0x20, 0x2581)

@@ -29,7 +29,8 @@ def describe_plan(plan: Plan | CountPlan) -> dict[str, Any]:
         "kinds": sorted({f"{file.format} {file.compression}".removesuffix(" none") for file in plan.files}),
     }
     if isinstance(plan, CountPlan):
-        return facts | {"pattern": plan.config.count.pattern, "vocab_size": plan.config.learn.vocab_size}
+        pattern = plan.identity.get("count.pattern")
+        return facts | {"pattern": pattern, "vocab_size": plan.config.learn.vocab_size}
     layout = msgspec.to_builtins(plan.layout)
     names = ("tokenizer", "fingerprint", "vocab_size", "mode", "sequence_length", "formats", "dtype")
     facts |= {name: layout[name] for name in (*names, "bos_id", "eos_id", "pad_id")}

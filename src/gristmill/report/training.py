@@ -14,6 +14,13 @@ from gristmill.training.inventory import Inventory, Summary
 MAX_SHOWN = 40
 """Characters of a token."""
 MAX_SHARES = 6
+GROWTH_SHOWN = 5
+CHOSEN = {
+    "held out": "held out to measure the fit",
+    "not sampled": "not sampled (count.sample)",
+    "limit": "beyond count.max_documents",
+}
+"""Why documents were not counted though nothing was wrong with them."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +58,10 @@ def render_counts(counts: Counts) -> str:
         f"pieces      {summary.num_pieces:,} distinct of {summary.total_count:,}, "
         f"{of_bytes(summary.total_bytes)} in all, the longest {of_bytes(summary.longest_piece)}",
         f"once only   {counts.num_hapax:,} ({counts.num_hapax / max(summary.num_pieces, 1):.0%})",
-        "growth      "
-        + ", ".join(f"{share:.3g} of the text: {of_count(number)}" for share, number in counts.distinct),
+        "growth      by share of the text: "
+        + ", ".join(f"{share:.0%} {of_count(number)}" for share, number in counts.distinct[-GROWTH_SHOWN:]),
         "scripts     "
-        + ", ".join(
+        + f"\n{'':<12}".join(
             f"{name} {share.text_bytes / text_bytes:.1%} of bytes, {share.num_pieces:,} pieces"
             for name, share in sorted(counts.scripts.items(), key=lambda item: -item[1].text_bytes)[:8]
         ),
@@ -71,8 +78,12 @@ def render_training(result: TrainResult) -> str:
     if result.counted is not None:
         ledger = result.counted.ledger
         facts["text"] = f"{ledger.documents_encoded:,} documents, {of_bytes(ledger.bytes_encoded)}"
-        if ledger.documents_dropped:
-            facts["dropped"] = ", ".join(f"{why} {n:,}" for why, n in ledger.documents_dropped.items())
+        chosen = {why: n for why, n in ledger.documents_dropped.items() if why in CHOSEN}
+        bad = {why: n for why, n in ledger.documents_dropped.items() if why not in CHOSEN}
+        if chosen:
+            facts["not counted"] = ", ".join(f"{n:,} {CHOSEN[why]}" for why, n in chosen.items())
+        if bad:
+            facts["dropped"] = ", ".join(f"{why} {n:,}" for why, n in bad.items())
     facts["pieces"] = f"{result.num_pieces:,} distinct"
     if result.left_out is not None:
         left_out = result.left_out
@@ -80,15 +91,21 @@ def render_training(result: TrainResult) -> str:
         facts["left out"] = (
             f"{left_out.num_dropped:,} rare pieces, there {left_out.dropped_count:,} times: {scripts}"
         )
-    facts["tokens"] = f"{result.vocab_size:,}, {result.num_merges:,} of them merges"
+    facts["tokens"] = f"{result.vocab_size:,}, made by {result.num_merges:,} merges"
     if result.longest_tokens:
-        facts["longest"] = ", ".join(f"{token[:MAX_SHOWN]!r}" for token in result.longest_tokens[:3])
+        shown = dict.fromkeys(f"{token[:MAX_SHOWN]!r}" for token in result.longest_tokens)
+        facts["longest"] = ", ".join(list(shown)[:3])
     if result.fit is not None:
         facts |= _render_fit(result.fit)
+    elif result.counted is None:
+        facts["fit"] = "not measured: counts hold no documents; train from the text for that"
     facts["time"] = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in result.stage_s.items())
     facts["memory"] = ", ".join(f"{stage} {of_bytes(n)}" for stage, n in result.stage_peak_bytes.items())
-    facts["counts"] = f"{result.folder} (train again from them: --from-counts)"
-    facts["report"] = f"{result.folder}/{REPORT}"
+    if result.counted is not None:
+        facts["counts"] = f"{result.folder} (train again from them: --from-counts)"
+        facts["report"] = f"{result.folder}/report.html, and {REPORT} beside it"
+    else:
+        facts["report"] = f"{result.folder}/{REPORT}"
     facts["output"] = result.output
     return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
 

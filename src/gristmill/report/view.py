@@ -109,7 +109,7 @@ def figures(snapshot: Snapshot) -> list[str]:
         parts.append(f"{of_count(snapshot.bad_documents)} bad")
     return [
         *parts,
-        f"{of_count(snapshot.tokens_per_s)} tokens/s",
+        *([f"{of_count(snapshot.tokens_per_s)} tokens/s"] if snapshot.tokens_per_s else []),
         f"{of_bytes(snapshot.memory_bytes)} memory",
         f"{of_bytes(snapshot.bytes_done)} of {of_bytes(snapshot.bytes_total)}",
         f"{of_count(snapshot.documents)} documents",

@@ -19,6 +19,7 @@ from gristmill.plan import CountPlan, cut_units
 from gristmill.read import find_inputs
 from gristmill.records import FileRecord, Ledger
 from gristmill.run.backends import open_backend
+from gristmill.run.cutting import settle_cut
 from gristmill.run.done import DoneUnits
 from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.folder import (
@@ -40,6 +41,7 @@ from gristmill.run.warn import input_warnings
 from gristmill.run.work import Backend, Work, check_bad_fraction
 from gristmill.sidecars import FOLDER
 from gristmill.store import LocalFolder
+from gristmill.training.cut import Cut, encode_cut, name_of_cut
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
 NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
@@ -75,6 +77,7 @@ def count(
     processes: Sequence[WorkerProcess],
 ) -> CountOutcome:
     """Count the pieces of the job's inputs, or answer from what was counted before."""
+    cut = settle_cut(config)
     backend = open_backend(config, processes)
     try:
         listing = find_inputs(config.read, commit=settled_commit(folder, config.read, force=force))
@@ -84,8 +87,9 @@ def count(
         backend.facts()
         plan = CountPlan(
             version=1,
-            identity=_identity(config, [(file.path, file.num_bytes, file.version) for file in files]),
+            identity=_identity(config, [(file.path, file.num_bytes, file.version) for file in files], cut),
             config=config,
+            cut=encode_cut(cut).decode(),
             files=files,
             units=units,
             max_document_bytes=backend.budget.blocks.max_document_bytes,
@@ -171,11 +175,13 @@ def _merge_parts(parts: list[FileRecord], folder: Path) -> FileRecord:
     return draft.record(folder)
 
 
-def _identity(config: TrainConfig, files: list[tuple[str, int, str]]) -> dict[str, Any]:
+def _identity(config: TrainConfig, files: list[tuple[str, int, str]], cut: Cut) -> dict[str, Any]:
     identity: dict[str, Any] = {"version": IDENTITY_VERSION}
     for name in ("read", "count"):
         section = msgspec.to_builtins(getattr(config, name))
         identity |= {f"{name}.{key}": value for key, value in section.items() if key not in NOT_IN_COUNTS}
+    if config.count.pattern is None:
+        identity |= {"count.pattern": name_of_cut(cut), "count.form": cut.form}
     for path, num_bytes, version in files:
         identity[f"input {path}"] = f"{num_bytes} bytes, version {version}"
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(identity))  # as it is read back

@@ -17,9 +17,9 @@ from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, encodes_on_gpu, tokenizer_to_load
+from gristmill.run.process import WorkerProcess, encodes_on_gpu, is_frugal, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
-from gristmill.run.resources import keep_memory, resident_bytes
+from gristmill.run.resources import give_back_memory, keep_memory, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
 from gristmill.store import RunFolder
@@ -52,6 +52,7 @@ class InlineBackend:
             self._tokenizer, self._late = move_to_gpu(self._tokenizer)
         self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
         self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
+        self._is_frugal = is_frugal(config.run)
         self._num_unit_threads = 1
         self._job: Job | CountJob | None = None
 
@@ -92,6 +93,8 @@ class InlineBackend:
                         progress.worked(heard.unit, heard.block)
                     else:
                         num_left -= 1
+                        if self._is_frugal:
+                            give_back_memory()
                         yield _outcome(heard)
                 progress.saw_memory(resident_bytes())
                 progress.tick()

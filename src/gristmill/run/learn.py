@@ -12,18 +12,17 @@ import msgspec
 import numpy as np
 
 from gristmill.config import TrainConfig
-from gristmill.errors import ConfigError, ResumeError, RunError
+from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
-from gristmill.job import byte_size
 from gristmill.run.budget import RUN_BYTES
+from gristmill.run.cutting import check_special_tokens, load_base, settle_cut
 from gristmill.run.folder import CHECKPOINT
 from gristmill.run.learning_events import LearningEvents, count_characters
+from gristmill.run.process import is_frugal, memory_of
 from gristmill.run.resources import available_memory, num_cores
-from gristmill.spec import TokenizerSpec
-from gristmill.training.cut import SPACES, build_cut, cut_of
+from gristmill.training.cut import SPACES, build_cut
 from gristmill.training.inventory import Inventory, Pieces
 from gristmill.training.merging import Learning, Merges, Progress, memory_needed, resume
-from gristmill.training.output import base_file
 from gristmill.training.start import Start, check_room, new_start, start_from
 
 CHECKPOINT_EVERY_S = 20.0
@@ -41,7 +40,8 @@ def learn_merges(
     learn, vocab_size = config.learn, config.learn.vocab_size
     assert vocab_size is not None
     num_threads = config.run.workers or num_cores()
-    _check_memory(config, inventory, vocab_size, num_threads)
+    summary = inventory.summary
+    _check_memory(config, num_pieces=summary.num_pieces, total_bytes=summary.total_bytes)
     pieces = inventory.load()
     key = _learning_key(config, inventory)
     learning = Learning(
@@ -77,23 +77,14 @@ def learn_merges(
     return merges
 
 
-def load_base(path: str) -> TokenizerSpec:
-    """The tokenizer that is extended."""
-    from gristmill.load.hf_json import load_tokenizer_json
-    from gristmill.load.reading import read_whole
-
-    loaded = load_tokenizer_json(read_whole(base_file(path)), source=path)
-    if loaded.spec is None:
-        raise ConfigError(f"{path}: cannot be extended ({loaded.why_not_native})")
-    return loaded.spec
-
-
 def check_training(config: TrainConfig) -> None:
     """Refuse what could only fail, before hours are spent on counting."""
     learn, count = config.learn, config.count
     assert learn.vocab_size is not None
+    check_special_tokens(learn)
+    _check_memory(config, num_pieces=0, total_bytes=0)  # whatever is counted
     if not learn.from_counts:
-        build_cut(cut_of(count.pattern, form=count.form))
+        build_cut(settle_cut(config))
     # Of the alphabet, what is there whatever the text.
     check_room(_start(config, NO_PIECES, is_marked=count.pattern == SPACES), learn.vocab_size)
 
@@ -107,26 +98,27 @@ def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
         symbols="characters" if is_marked else "bytes",
         special_tokens=learn.special_tokens,
         is_whole_alphabet=learn.initial_alphabet == "bytes",
+        max_alphabet=learn.max_alphabet if is_marked else None,
     )
 
 
-def _check_memory(config: TrainConfig, inventory: Inventory, vocab_size: int, num_threads: int) -> None:
+def _check_memory(config: TrainConfig, *, num_pieces: int, total_bytes: int) -> None:
     """Refuse before starting what would not fit."""
-    summary = inventory.summary
-    arrays = summary.total_bytes + 16 * summary.num_pieces
+    assert config.learn.vocab_size is not None
+    arrays = total_bytes + 16 * num_pieces
     needed = RUN_BYTES + arrays + memory_needed(
-        num_pieces=summary.num_pieces,
-        num_symbols=summary.total_bytes,
-        vocab_size=vocab_size,
-        num_threads=num_threads,
+        num_pieces=num_pieces,
+        num_symbols=total_bytes,
+        vocab_size=config.learn.vocab_size,
+        num_threads=config.run.workers or num_cores(),
     )
-    memory = config.run.memory
-    allowed = byte_size(memory, name="run.memory") if memory is not None else available_memory()
+    allowed = memory_of(config.run) if is_frugal(config.run) else available_memory()
     if needed > allowed:
+        what = f"learning from {num_pieces:,} pieces" if num_pieces else "learning so many tokens"
+        remedy = ", or leave rare pieces out with learn.min_count" if num_pieces else ""
         raise RunError(
-            f"learning from {summary.num_pieces:,} pieces needs about {needed // 10**6:,} MB, and "
-            f"{allowed // 10**6:,} MB are allowed; raise run.memory, or leave rare pieces out with "
-            "learn.min_count"
+            f"{what} needs about {needed // 10**6:,} MB{'' if num_pieces else ' and more'}, and "
+            f"{allowed // 10**6:,} MB are allowed; raise run.memory (--memory){remedy}"
         )
 
 

@@ -114,6 +114,11 @@ def memory_of(run: RunConfig) -> int:
     return min(half, STREAMING_BYTES) if run.preset == "streaming" else half
 
 
+def is_frugal(run: RunConfig) -> bool:
+    """Whether memory matters more than the last per cent of speed: it is set, or the preset promises it."""
+    return run.memory is not None or run.preset == "streaming"
+
+
 def choose_backend(config: RunJob) -> Backend:
     """The backend asked for, or the one that suits."""
     # What only this process can see must be read by this process.
@@ -212,5 +217,5 @@ def start_early(config: RunJob) -> list[WorkerProcess]:
 
 
 def start_worker(config: RunJob) -> WorkerProcess:
-    """A worker for a job; where the user sets the memory, it matters more than the last per cent of speed."""
-    return WorkerProcess(is_frugal=config.run.memory is not None)
+    """A worker for a job."""
+    return WorkerProcess(is_frugal=is_frugal(config.run))

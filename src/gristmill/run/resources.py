@@ -54,6 +54,12 @@ def resident_bytes(pid: int | None = None) -> int:
         return 0
 
 
+def give_back_memory() -> None:
+    """Let the system have what the allocator keeps and nobody uses: with threads that is much."""
+    with suppress(OSError, AttributeError):  # an allocator without the call
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def forget_peak() -> None:
     """Let `peak_resident_bytes` begin anew, where the system can."""
     with suppress(OSError):

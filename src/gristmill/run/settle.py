@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 
 IDENTITY_VERSION = 1
 MAX_SPECIALS_SHOWN = 3
-END_WORDS = ("endoftext", "end_of_text", "eos", "</s>", "end")
-"""In names of special tokens that are likely to end a document, the likeliest first."""
+WORDS = {
+    "eos": ("endoftext", "end_of_text", "eos", "</s>", "[sep]", "im_end", "end"),
+    "bos": ("begin_of_text", "startoftext", "bos", "<s>", "[cls]", "im_start", "begin", "start"),
+}
+"""In names of special tokens that are likely to end or to begin a document, the likeliest first."""
+OTHER_WORDS = ("pad", "unk", "mask")
+"""In names of those that do neither."""
 MAX_CHANGES_SHOWN = 5
 SIZES = (("read", "max_document_bytes"), ("read", "unit_bytes"), ("write", "shard_bytes"))
 INPUT = "input "
@@ -38,7 +43,7 @@ class TokenizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     eos_id: int | None
     pad_id: int | None
     special_tokens: dict[str, int]
-    """A few, for people: those that are likely to end a document come first."""
+    """A few, for people: those that are likely to end or to begin a document."""
     engine: str
     why_not_native: str | None
 
@@ -64,18 +69,28 @@ def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
         bos_id=tokenizer.bos_id,
         eos_id=tokenizer.eos_id,
         pad_id=tokenizer.pad_id,
-        special_tokens=_likely_ends(tokenizer.special_tokens),
+        special_tokens=dict(
+            item for role in WORDS for item in _likely(tokenizer.special_tokens, role)[:MAX_SPECIALS_SHOWN]
+        ),
         engine=tokenizer.engine_name,
         why_not_native=tokenizer.why_not_native,
     )
 
 
-def _likely_ends(special_tokens: Mapping[str, int]) -> dict[str, int]:
-    def rank(text: str) -> int:
-        return next((i for i, word in enumerate(END_WORDS) if word in text.lower()), len(END_WORDS))
+def _likely(special_tokens: Mapping[str, int], role: str) -> list[tuple[str, int]]:
+    """Special tokens that may have a role, the likeliest first; none whose name says that it has another."""
+    words = WORDS[role]
+    others = [*OTHER_WORDS, *(word for other in WORDS if other != role for word in WORDS[other])]
 
-    likely = sorted(special_tokens.items(), key=lambda item: (rank(item[0]), item[1]))
-    return dict(likely[:MAX_SPECIALS_SHOWN])
+    def rank(text: str) -> int:
+        return next((i for i, word in enumerate(words) if word in text.lower()), len(words))
+
+    fitting = [
+        (rank(text), id_, text)
+        for text, id_ in special_tokens.items()
+        if rank(text) < len(words) or not any(word in text.lower() for word in others)
+    ]
+    return [(text, id_) for _, id_, text in sorted(fitting)]
 
 
 def settle_layout(config: TokenizeConfig, facts: TokenizerFacts) -> Layout:
@@ -164,11 +179,12 @@ def _end_id(
         return None
     id_ = own if given is None else given
     if id_ is None:
-        known = facts.special_tokens.items()
+        known = _likely(facts.special_tokens, name)[:MAX_SPECIALS_SHOWN]
         choices = " or ".join(f"encode.{name}_id={id_} ({text})" for text, id_ in known)
+        choices = choices or f"encode.{name}_id=ID (no special token of it looks like one)"
         raise ConfigError(
             f"the tokenizer {facts.name} names no {name.upper()} token; add "
-            f"{choices or f'encode.{name}_id=ID (it has no special tokens)'}, or encode.add_{name}=false"
+            f"{choices}, or encode.add_{name}=false"
         )
     return id_
 

@@ -14,6 +14,7 @@ import msgspec
 from gristmill.config import TrainConfig
 from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
+from gristmill.run.cutting import check_counts, load_base
 from gristmill.run.folder import (
     CHECKPOINT,
     INVENTORY,
@@ -23,10 +24,11 @@ from gristmill.run.folder import (
     remove_temporaries,
     write_json,
 )
-from gristmill.run.learn import OnLearning, check_training, learn_merges, load_base
-from gristmill.run.process import WorkerProcess
+from gristmill.run.learn import OnLearning, check_training, learn_merges
+from gristmill.run.process import WorkerProcess, is_frugal
 from gristmill.run.progress import OnProgress
-from gristmill.run.resources import forget_peak, num_cores, peak_resident_bytes
+from gristmill.run.resources import forget_peak, give_back_memory, num_cores, peak_resident_bytes
+from gristmill.run.warn import training_warnings, vocabulary_warnings
 from gristmill.store import refuse_remote
 from gristmill.training.figures import script_shares
 from gristmill.training.fit import Fit, longest_tokens, merge_counts
@@ -76,15 +78,19 @@ def train(
     refuse_remote(config.learn.output, "a tokenizer")
     refuse_remote(config.count.folder or "", "a count")
     output = Output.of(config.learn.output)
-    output.check()
     check_training(config)
     folder = Path(config.count.folder or output.run_folder)
+    if config.learn.from_counts:
+        check_counts(config, _counts(config, folder))
+    output.prepare()
     clock = Phases()
     with locked(folder):
         try:
             outcome = _count(config, folder, force=force, on_progress=on_progress, processes=processes)
             clock.end("count", outcome.peak_memory_bytes if outcome else None)
             inventory, left_out = _inventory(config, folder)
+            if is_frugal(config.run):
+                give_back_memory()
             with ThreadPoolExecutor(1, "aside") as aside:
                 sample = aside.submit(cut_sample, folder, inventory.cut) if outcome else None
                 merges = learn_merges(config, folder, inventory, on_learning)
@@ -107,7 +113,11 @@ def train(
                 fit=fit,
                 stage_s=clock.seconds,
                 stage_peak_bytes=clock.peak_bytes,
-                warnings=outcome.warnings if outcome else (),
+                warnings=(
+                    *training_warnings(config),
+                    *(outcome.warnings if outcome else ()),
+                    *vocabulary_warnings(config.learn, merges.tokens),
+                ),
             )
             write_json(folder / REPORT, result)
             (folder / CHECKPOINT).unlink(missing_ok=True)

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from gristmill.config import EncodeConfig, PackConfig, ReadConfig, TokenizeConfig, WriteConfig
+from gristmill.config import (
+    CountConfig,
+    EncodeConfig,
+    LearnConfig,
+    PackConfig,
+    ReadConfig,
+    TokenizeConfig,
+    TrainConfig,
+    WriteConfig,
+)
 from gristmill.plan import Plan
 from gristmill.read import Listing
 from gristmill.records import Manifest
@@ -14,6 +24,9 @@ from gristmill.run.process import choose_backend, encodes_on_gpu
 from gristmill.run.quarantine import explain_fault, first_bad_file
 
 MAX_NAMES_SHOWN = 3
+ALPHABET_SHARE = 0.25
+"""Of a vocabulary: with more, little is left for words."""
+WHILE_READING = ("max_documents", "sample", "seed", "held_out", "weights", "when_full")
 ROW_OPTIONS = ("sequence_length", "overlap", "tail", "lookahead", "pad_id", "mask_first_token")
 
 
@@ -43,6 +56,44 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     if "parquet" not in formats and config.write.compression != "none":
         found.append(_unused("write.compression", "it is of parquet"))
     return found + _unused_ids(config.encode)
+
+
+def training_warnings(config: TrainConfig) -> list[str]:
+    """The same of a training; what would have made another tokenizer is refused elsewhere."""
+    read, count, learn = config.read, config.count, config.learn
+    found = []
+    if learn.from_counts:
+        why = "learn.from_counts is counted already, and nothing is read"
+        options = [f"read.{key}" for key in ("inputs", "dataset") if getattr(read, key)]
+        options += [f"count.{key}" for key in _changed(count, CountConfig(), WHILE_READING)]
+        found += [_unused(option, why) for option in options]
+    if learn.extend is not None:
+        keys = ("initial_alphabet", "max_alphabet")
+        why = "learn.extend has its alphabet"
+        found += [_unused(f"learn.{key}", why) for key in _changed(learn, LearnConfig(), keys)]
+    elif learn.max_alphabet is not None and count.pattern != "metaspace" and not learn.from_counts:
+        found.append(_unused("learn.max_alphabet", "only pattern metaspace has characters for an alphabet"))
+    return found
+
+
+def vocabulary_warnings(learn: LearnConfig, tokens: Sequence[str]) -> list[str]:
+    """What a new vocabulary tells that a user should not miss."""
+    assert learn.vocab_size is not None
+    found = []
+    if len(tokens) < learn.vocab_size:
+        limits = _changed(learn, LearnConfig(), ("min_frequency", "max_token_length", "min_count"))
+        names = " and ".join(f"learn.{key}" for key in limits)
+        found.append(
+            f"{len(tokens):,} tokens, fewer than the {learn.vocab_size:,} asked for: no pair is left to merge"
+            + (f" that {names} would allow" if limits else "; more text has more")
+        )
+    num_single = sum(len(token) == 1 for token in tokens)
+    if num_single > len(tokens) * ALPHABET_SHARE and num_single > 256 and learn.extend is None:
+        found.append(
+            f"{num_single:,} of the {len(tokens):,} tokens are single characters; learn.max_alphabet keeps "
+            "the most frequent ones, and the others become bytes"
+        )
+    return found
 
 
 def input_warnings(config: ReadConfig, listing: Listing) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 
 from gristmill.config import LearnConfig
 from gristmill.errors import InputError
-from gristmill.files import check_writable, write_whole
+from gristmill.files import check_writable, make_folders, write_whole
 
 TOKENIZER_JSON = "tokenizer.json"
 ROLES = {
@@ -49,8 +49,9 @@ class Output(NamedTuple):
         shown = path if self.path.name in ("", "..") else self.path
         return shown.with_name(f"{shown.name}.run")
 
-    def check(self) -> None:
-        """Refuse what could not be written, before work is done for it."""
+    def prepare(self) -> None:
+        """Make the folders above it, and refuse what could not be written before work is done for it."""
+        make_folders(self.path.parent)
         check_writable(self.tokenizer if self.path.is_dir() else self.path)
 
     def write(self, content: bytes, roles: dict[str, str]) -> None:
@@ -86,12 +87,18 @@ def guess_roles(special_tokens: tuple[str, ...]) -> dict[str, str]:
 
 
 def roles_of(learn: LearnConfig) -> dict[str, str]:
-    """What the special tokens of a job are for; a tokenizer that is extended keeps what its folder says."""
+    """What the special tokens of a job are for; a tokenizer that is extended keeps what its folder says, or
+    else its tokens are known by their names."""
     if learn.extend is None:
         return guess_roles(learn.special_tokens)
     from gristmill.load.folder import read_roles
+    from gristmill.load.reading import decode_json, read_whole
 
-    return {f"{role}_token": token for role, token in read_roles(base_file(learn.extend).parent).items()}
+    base = base_file(learn.extend)
+    if named := read_roles(base.parent):
+        return {f"{role}_token": token for role, token in named.items()}
+    added = decode_json(read_whole(base), dict[str, Any], source=learn.extend).get("added_tokens") or []
+    return guess_roles(tuple(entry["content"] for entry in added if entry["special"]))
 
 
 def _json(values: dict[str, Any]) -> bytes:

@@ -119,7 +119,7 @@ def check_room(start: Start, vocab_size: int) -> None:
     """Refuse a vocabulary that has no room for the tokens there are."""
     if vocab_size >= len(start.tokens):
         return
-    remedy = ", or keep fewer characters (max_alphabet)" if start.symbols == "characters" else ""
+    remedy = ", or keep fewer characters (learn.max_alphabet)" if start.symbols == "characters" else ""
     raise ConfigError(
         f"vocab_size is {vocab_size:,}, but special tokens, alphabet and known merges are already"
         f" {len(start.tokens):,} tokens; set it to that at least{remedy}"
