@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from gristmill import load_tokenizer
-from gristmill.errors import ConfigError, GristmillError, InputError, RunError
+from gristmill.errors import ConfigError, GristmillError, InputError, ResumeError, RunError
 from gristmill.job import make_training
 from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
@@ -122,6 +122,39 @@ def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_p
     train(make_config(corpus[0], tmp_path / "cut.json"), on_learning=lambda tokens, _: seen.append(tokens))
     assert min(seen) > 500
     assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+
+
+def test_a_checkpoint_is_not_taken_for_another_base_under_the_same_name(corpus, tmp_path, monkeypatch):
+    for name, size in (("one", 400), ("two", 450)):
+        train(make_config(corpus[0], tmp_path / f"{name}.json", learn__vocab_size=size))
+    base = tmp_path / "base.json"
+    job = {"learn__vocab_size": 900, "learn__extend": str(base), "learn__special_tokens": []}
+    base.write_bytes((tmp_path / "two.json").read_bytes())
+    train(make_config(corpus[0], tmp_path / "whole.json", **job))
+    base.write_bytes((tmp_path / "one.json").read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(learning, "CHECKPOINT_EVERY_S", 0.0)
+        patch.setattr("gristmill.training.merging.REPORT_S", 0.0)
+
+        def stop(_tokens, _wanted):
+            if (tmp_path / "cut.json.run" / CHECKPOINT).exists():
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(make_config(corpus[0], tmp_path / "cut.json", **job), on_learning=stop)
+    base.write_bytes((tmp_path / "two.json").read_bytes())
+    train(make_config(corpus[0], tmp_path / "cut.json", **job))
+    assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00\xff\xff{", b"\x93NUMPY\x01\x00\x46\x00" + b"(" * 70]
+)
+def test_a_damaged_checkpoint_is_named_with_the_remedy(corpus, tmp_path, content):
+    train(make_config(corpus[0], tmp_path / "t.json"))
+    (tmp_path / "t.json.run" / CHECKPOINT).write_bytes(content)
+    with pytest.raises(ResumeError, match=r"merges.npy: cannot be read .*; delete it"):
+        train(make_config(corpus[0], tmp_path / "t.json"))
 
 
 @pytest.mark.parametrize(

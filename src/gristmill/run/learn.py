@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,10 @@ import msgspec
 import numpy as np
 
 from gristmill.config import TrainConfig
+from gristmill.drafts import reported
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import write_whole
+from gristmill.plain_arrays import read_array
 from gristmill.run.budget import RUN_BYTES
 from gristmill.run.cutting import check_special_tokens, load_base, settle_cut
 from gristmill.run.folder import CHECKPOINT
@@ -23,6 +28,7 @@ from gristmill.run.resources import available_memory, num_cores
 from gristmill.training.cut import SPACES, build_cut
 from gristmill.training.inventory import Inventory, Pieces
 from gristmill.training.merging import Learning, Merges, Progress, memory_needed, resume
+from gristmill.training.output import base_file
 from gristmill.training.start import Start, check_room, new_start, start_from
 
 CHECKPOINT_EVERY_S = 20.0
@@ -43,7 +49,7 @@ def learn_merges(
     summary = inventory.summary
     _check_memory(config, num_pieces=summary.num_pieces, total_bytes=summary.total_bytes)
     pieces = inventory.load()
-    key = _learning_key(config, inventory)
+    key = cache(lambda: _learning_key(config, inventory))
     learning = Learning(
         pieces,
         _resumed(folder, key, _start(config, pieces, is_marked=inventory.cut.marks)),
@@ -123,26 +129,37 @@ def _check_memory(config: TrainConfig, *, num_pieces: int, total_bytes: int) -> 
 
 
 def _learning_key(config: TrainConfig, inventory: Inventory) -> bytes:
-    """All that decides which merges are learned."""
-    learn = msgspec.structs.replace(config.learn, output="", from_counts=())
-    return msgspec.json.encode((learn, inventory.summary, inventory.about.decode()))
+    """All that decides which merges are learned: files by their content, whatever their names."""
+    learn = msgspec.structs.replace(config.learn, output="", from_counts=(), extend=None)
+    files = [inventory.path] + ([base_file(config.learn.extend)] if config.learn.extend else [])
+    return msgspec.json.encode((learn, [_digest(path) for path in files]))
 
 
-def _write_checkpoint(folder: Path, key: bytes, rules: Any) -> None:
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with reported(path), path.open("rb") as file:
+        while content := file.read(1 << 20):
+            digest.update(content)
+    return digest.hexdigest()
+
+
+def _write_checkpoint(folder: Path, key: Callable[[], bytes], rules: Any) -> None:
     content = io.BytesIO()
-    np.save(content, np.frombuffer(key, np.uint8), allow_pickle=False)
+    np.save(content, np.frombuffer(key(), np.uint8), allow_pickle=False)
     np.save(content, rules, allow_pickle=False)
     write_whole(folder / CHECKPOINT, content.getvalue())
 
 
-def _resumed(folder: Path, key: bytes, start: Start) -> Start:
+def _resumed(folder: Path, key: Callable[[], bytes], start: Start) -> Start:
     """The start, after the merges that an earlier process has learned, where it left any."""
+    path = folder / CHECKPOINT
     try:
-        with (folder / CHECKPOINT).open("rb") as file:
-            before = np.load(file, allow_pickle=False).tobytes()
-            rules = np.load(file, allow_pickle=False)
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # no pipe
+            before, rules = read_array(file).tobytes(), read_array(file)
+        if rules.dtype != np.uint32 or rules.ndim != 2 or rules.shape[1] != 3:
+            raise ValueError("it holds no merges")
     except FileNotFoundError:
         return start
-    except (OSError, ValueError, EOFError) as error:
-        raise ResumeError(f"{folder / CHECKPOINT}: cannot be read ({error}); delete it") from error
-    return resume(start, rules) if before == key else start
+    except (OSError, ValueError) as error:
+        raise ResumeError(f"{path}: cannot be read ({error}); delete it") from error
+    return resume(start, rules) if before == key() else start

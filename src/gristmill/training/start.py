@@ -87,7 +87,10 @@ def start_from(spec: TokenizerSpec) -> Start:
     if ord(SPACE_MARK) in alphabet and not is_bytes:
         alphabet[ord(" ")] = alphabet[ord(SPACE_MARK)]
     pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model.merges)
-    rows = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+    try:
+        rows = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+    except KeyError as error:
+        raise UnsupportedTokenizerError(f"a merge needs the token {error}, which is not there") from error
     known = np.array(rows, np.uint32).reshape(-1, 3)
     return Start("bytes" if is_bytes else "characters", tokens, alphabet, known)
 
