@@ -58,8 +58,19 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "max_token_length",
         {"type": int, "metavar": "N", "help": "in characters of the alphabet"},
     ),
-    "--initial-alphabet": ("learn", "initial_alphabet", {"choices": ("bytes", "corpus")}),
-    "--tie-break": ("learn", "tie_break", {"choices": ("tokenizers", "bytes")}),
+    "--initial-alphabet": (
+        "learn",
+        "initial_alphabet",
+        {"choices": ("bytes", "corpus"), "help": "all 256 bytes are tokens, or those that occur"},
+    ),
+    "--tie-break": (
+        "learn",
+        "tie_break",
+        {
+            "choices": ("tokenizers", "bytes"),
+            "help": "of pairs that occur equally often: the one with the smaller ids, or the smaller bytes",
+        },
+    ),
     "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N"}),
     "--sample": ("count", "sample", {"type": float, "metavar": "SHARE", "help": "of the documents"}),
     "--held-out": (

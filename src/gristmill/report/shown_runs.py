@@ -47,7 +47,7 @@ class ShownRuns:
             self.look()
 
     def describe(self) -> list[str]:
-        """What is shown and what is waited for, a line each."""
+        """Of each folder that was named, what is shown and what is waited for."""
         return [_describe(folder) for folder in self._folders]
 
     def _look_into(self, folder: Path) -> None:

@@ -116,7 +116,7 @@ class Progress:
         self._new_units: list[int] = []
         self._last_workers = 0.0
         self.why_not_native = ""
-        """Of a tokenizer that another engine encodes for, or another way."""
+        """What keeps the native engine from encoding; nothing where it encodes."""
         self.memory_bytes = self.peak_memory_bytes = self.num_workers = self.memory_budget_bytes = 0
         self.workers: Callable[[], list[WorkerState]] = list
         """Set by the backend: what each worker is at now."""
