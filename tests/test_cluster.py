@@ -12,7 +12,7 @@ from gristmill.errors import BadDocumentError, ConfigError, RunError
 from gristmill.run import backends, manifest
 from gristmill.run.attempts import MAX_LOSSES
 from gristmill.run.cluster import MAX_IN_FLIGHT, ClusterBackend, Reply, Room
-from gristmill.run.folder import read_manifest, read_plan, read_records
+from gristmill.run.folder import format_json, read_manifest, read_plan, read_records
 from gristmill.run.messages import Task
 from gristmill.run.remote_worker import Hello, RemoteWorker
 from gristmill.run.tokenize import tokenize
@@ -264,7 +264,7 @@ def test_a_manifest_of_many_shards_is_the_same_file_and_reads_the_same(
     large = run(tokenizer, corpus, tmp_path / "large", **OPTIONS).manifest
     content = (tmp_path / "large" / "manifest.json").read_bytes()
     assert content == (tmp_path / "small" / "manifest.json").read_bytes()
-    assert content == manifest.format_json(small)
+    assert content == format_json(small)
     assert tuple(large.shards) == small.shards
     assert tuple(large.sidecars) == small.sidecars
     assert large.shards[-1] == small.shards[-1]

@@ -1,12 +1,18 @@
-"""Files appear whole: the one place that opens a final path for writing."""
+"""Files appear whole: the one place that opens a final path for writing. How files of others are opened."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from gristmill.errors import InputError
+
+
+def open_without_waiting(path: Path) -> BinaryIO:
+    """A file to be read; a pipe in its place, which nobody may ever write to, is not waited for."""
+    return open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
 
 
 def check_writable(path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from gristmill.batch import DocumentBatch
 from gristmill.drafts import Draft
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import RunError
+from gristmill.files import open_without_waiting
 from gristmill.plain_arrays import read_array
 
 MAX_DOCUMENT_BYTES = 64 << 10
@@ -66,7 +66,7 @@ def write_sample(file: Draft, sample: TextSample) -> None:
 def read_sample(path: Path) -> TextSample:
     """What `write_sample` wrote."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # no pipe
+        with open_without_waiting(path) as file:
             sample = TextSample(*(read_array(file) for _ in range(3)))
     except (OSError, ValueError) as error:
         raise RunError(f"{path}: cannot be read ({error}); --force starts over") from error

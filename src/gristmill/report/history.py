@@ -16,6 +16,8 @@ MAX_PROBLEMS = 50
 MAX_CURVE = 400
 LEARNING = ("learning", "trained")
 SNAPSHOTS = ("start", "progress", "retry", "unit failed", "finished", "failed", "counted")
+DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a line that is no event leads to."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +68,6 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_token: float = 0.0
     curve: tuple[tuple[int, int, float], ...] = ()
     """At the end: tokens, count of the pair merged last, bytes a token."""
-
-DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a line that is no event leads to."""
 
 
 class History:

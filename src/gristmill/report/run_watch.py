@@ -61,8 +61,6 @@ NOW = (
 FILES = (REPORT_PAGE, CONFIG, PLAN, MANIFEST, EVENTS, QUARANTINE, COUNTED)
 """Of a run folder, what people ask for."""
 STATES = ("waiting", "running", "finishing", "learning", "stopped", "failed", "finished")
-
-
 DAMAGED = (ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError)
 """What reading a folder that no run has written may lead to."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from gristmill.run.budget import MIN_BLOCK_BYTES, Budget
 from gristmill.run.messages import Task
 
 MAX_ATTEMPTS = 3
@@ -50,3 +51,8 @@ class TaskQueue:
         else:
             self.waiting.appendleft(task)
         return True
+
+
+def smaller_blocks(task: Task, budget: Budget) -> int:
+    """Bytes of a block of a task that took too much memory, when it is tried again."""
+    return max((task.block_bytes or budget.blocks.block_bytes) // 4, MIN_BLOCK_BYTES)

@@ -32,8 +32,6 @@ STAGES: dict[str, tuple[str, str]] = {
     ),
 }
 """Of each stage: what it is called, and what would help where it takes most of the time."""
-
-
 COUNTING = {
     "write": "A faster disk helps; with a larger run.memory more is counted before it is written.",
 }

@@ -12,8 +12,8 @@ import msgspec
 
 from gristmill.config import RunConfig, RunJob, TokenizeConfig
 from gristmill.errors import RunError
-from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue
-from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
+from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue, smaller_blocks
+from gristmill.run.budget import FULL, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import grant_lease, revoke_leases
 from gristmill.run.messages import Done, Failed, Load, Prepare, Task, as_error
 from gristmill.run.outcome import Outcome
@@ -30,7 +30,6 @@ MAX_IN_FLIGHT = 2
 LOOK_EVERY_S = 1.0
 MAX_ASKED = 200
 """Workers that are asked how far they are, each time."""
-FULL = 0.97
 LEAVE_S = 5.0
 """In which workers remove what they keep of a folder in a store."""
 
@@ -288,13 +287,10 @@ class ClusterBackend:
             if is_node_lost:
                 is_tried = queue.put_back_lost(task)
             else:  # alone, so that it is known next time whose fault it was
-                smaller = self._smaller(task) if is_memory else None
+                smaller = smaller_blocks(task, self._budget) if is_memory else None
                 is_tried = queue.retry(task, is_alone=True, block_bytes=smaller)
             if not is_tried:
                 yield Outcome(task, None, why)
-
-    def _smaller(self, task: Task) -> int:
-        return max((task.block_bytes or self._budget.blocks.block_bytes) // 4, MIN_BLOCK_BYTES)
 
     def _meet(self, reply: Reply) -> Hello | None:
         """Take in a worker that has come, or ask for another in its place."""

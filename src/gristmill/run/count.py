@@ -100,8 +100,8 @@ def count(
         if (folder / COUNTED).exists():
             _remove_parts(folder)  # a kill may have left some
             return CountOutcome(read_counted(folder), None, warnings)
-        records, peak = _count_units(plan, folder, backend, on_progress)
-        return CountOutcome(_finish(plan, folder, records), peak, warnings)
+        done, peak = _count_units(plan, folder, backend, on_progress)
+        return CountOutcome(_finish(plan, folder, done), peak, warnings)
     finally:
         backend.close()
 

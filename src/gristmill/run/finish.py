@@ -22,8 +22,6 @@ from gristmill.store import RunFolder
 from gristmill.versions import version_of
 
 MANIFEST_VERSION = 1
-
-
 RECORDS_AT_ONCE = 256
 """Whose quarantine is fetched together from a store."""
 

@@ -16,7 +16,7 @@ import msgspec
 from gristmill.config import OutputFormat
 from gristmill.drafts import reported
 from gristmill.errors import ResumeError, RunError
-from gristmill.files import write_whole
+from gristmill.files import open_without_waiting, write_whole
 from gristmill.plan import CountPlan, Plan, UnitPlan
 from gristmill.records import FileRecord, Manifest, UnitRecord
 from gristmill.sidecars import FOLDER
@@ -205,7 +205,12 @@ def files_of(record: UnitRecord) -> list[FileRecord]:
 
 def write_json(path: Path, value: msgspec.Struct) -> None:
     """Write a struct so that people can read it."""
-    write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    write_whole(path, format_json(value))
+
+
+def format_json(value: msgspec.Struct) -> bytes:
+    """A struct as people can read it."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def prepare_folder(folder: Path, formats: tuple[OutputFormat, ...]) -> None:
@@ -315,7 +320,7 @@ def is_passing(name: str) -> bool:
 
 def _read(path: Path, kind: type[Record]) -> Record | None:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # no pipe
+        with open_without_waiting(path) as file:
             return msgspec.json.decode(file.read() or b"", type=kind)
     except FileNotFoundError:
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +16,7 @@ import numpy as np
 from gristmill.config import TrainConfig
 from gristmill.drafts import reported
 from gristmill.errors import ResumeError, RunError
-from gristmill.files import write_whole
+from gristmill.files import open_without_waiting, write_whole
 from gristmill.plain_arrays import read_array
 from gristmill.run.budget import RUN_BYTES
 from gristmill.run.cutting import check_special_tokens, load_base, settle_cut
@@ -154,7 +153,7 @@ def _resumed(folder: Path, key: Callable[[], bytes], start: Start) -> Start:
     """The start, after the merges that an earlier process has learned, where it left any."""
     path = folder / CHECKPOINT
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:  # no pipe
+        with open_without_waiting(path) as file:
             before, rules = read_array(file).tobytes(), read_array(file)
         if rules.dtype != np.uint32 or rules.ndim != 2 or rules.shape[1] != 3:
             raise ValueError("it holds no merges")

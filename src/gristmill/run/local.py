@@ -12,8 +12,8 @@ import msgspec
 
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.errors import RunError
-from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue
-from gristmill.run.budget import MIN_BLOCK_BYTES, RUN_BYTES, Budget, settle_budget
+from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue, smaller_blocks
+from gristmill.run.budget import FULL, RUN_BYTES, Budget, settle_budget
 from gristmill.run.messages import (
     Done,
     Failed,
@@ -34,7 +34,6 @@ from gristmill.run.settle import TokenizerFacts
 from gristmill.store import RunFolder
 
 POLL_S = 0.1
-FULL = 0.97
 
 
 class LocalBackend:
@@ -173,12 +172,9 @@ class LocalBackend:
                 queue.put_back(task)
                 continue
             progress.note("retry", unit=task.unit, why=why, worker=str(worker.process.pid))
-            block_bytes = self._smaller(task) if is_memory else None
+            block_bytes = smaller_blocks(task, self._budget) if is_memory else None
             if not queue.retry(task, is_alone=is_memory, block_bytes=block_bytes):
                 yield Outcome(task, None, why)
-
-    def _smaller(self, task: Task) -> int:
-        return max((task.block_bytes or self._budget.blocks.block_bytes) // 4, MIN_BLOCK_BYTES)
 
     def _watch_memory(self, progress: Progress) -> None:
         """End the largest worker at work where the budget is about to be exceeded."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from gristmill.drafts import Draft, Scratch
 from gristmill.records import FileRecord, Manifest, ShardRecord, UnitRecord
-from gristmill.run.folder import MANIFEST, read_manifest
+from gristmill.run.folder import MANIFEST, format_json, read_manifest
 
 MAX_HELD = 100_000
 """Shards and sidecars of a manifest that is held in memory: about 100 MB."""
@@ -49,7 +49,7 @@ class Listed(Sequence[Kind], Generic[Kind]):
             return [self[number] for number in range(*index.indices(len(self)))]
         return self._decoder.decode(content[self._starts[index] : self._stops[index]].data)
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Kind]:
         content = np.memmap(self._path, np.uint8, mode="r") if len(self) else np.empty(0, np.uint8)
         for start, stop in zip(self._starts, self._stops, strict=True):
             yield self._decoder.decode(content[start:stop].data)
@@ -145,11 +145,6 @@ class ManifestDraft:
         listed.note(start, file.num_bytes)
 
 
-def format_json(value: msgspec.Struct) -> bytes:
-    """A struct as people can read it."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
-
-
 def _copy_list(draft: Draft, name: bytes, values: Listed[Kind], kind: type[Kind]) -> Listed[Kind]:
     """Write a list two levels deep, as `format_json` would; says where each value stands."""
     listed: Listed[Kind] = Listed(draft.path, kind)
@@ -157,7 +152,7 @@ def _copy_list(draft: Draft, name: bytes, values: Listed[Kind], kind: type[Kind]
     between = b"\n  "
     for value in values:
         draft.write(between)
-        text = msgspec.json.format(msgspec.json.encode(value), indent=1).replace(b"\n", b"\n  ")
+        text = format_json(value)[:-1].replace(b"\n", b"\n  ")
         start = draft.num_bytes
         draft.write(text)
         listed.note(start, draft.num_bytes)

@@ -17,6 +17,7 @@ import msgspec
 from gristmill.errors import ConfigError, GristmillError, RunError
 from gristmill.limits import Block
 from gristmill.read import is_remote
+from gristmill.run.folder import PLAN
 from gristmill.run.messages import Done, Failed, Load, Prepare, Task
 from gristmill.run.process import ONE_THREAD
 from gristmill.run.resources import resident_bytes
@@ -78,10 +79,9 @@ class RemoteWorker:
                 facts = facts_of(self._tokenizer, load.name or load.tokenizer.source)
         except (GristmillError, MemoryError, OSError) as error:
             return msgspec.json.encode(failure_of(error))
-        held = resident_bytes()
         hello = Hello(
             facts=facts,
-            resident_bytes=held,
+            resident_bytes=resident_bytes(),
             node=node,
             host=os.uname().nodename,
             gristmill=version_of("gristmill") or "",
@@ -135,7 +135,7 @@ class RemoteWorker:
 def check_shared(prepare: Prepare) -> None:
     """Refuse a run folder that is not the one the run was planned in."""
     if not is_remote(prepare.folder) and not Path(prepare.token).exists():
-        if Path(prepare.folder).exists() and not Path(prepare.folder, "plan.json").exists():
+        if Path(prepare.folder).exists() and not Path(prepare.folder, PLAN).exists():
             detail = "there is a folder of that name, but not that of the run"
         else:
             detail = "it is not there"
