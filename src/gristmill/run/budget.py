@@ -33,8 +33,6 @@ FULL = 0.97
 GPU_BLOCK_BYTES = 64 << 20
 """Large, since threads take turns at the interpreter for every block."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
-
-
 WorkersLimit = Literal["run.workers", "cores", "memory", "one"]
 """What decides how many workers there are; one: the preset or the backend asks for it."""
 BlockLimit = Literal["run.block_bytes", "preset", "memory"]

@@ -42,8 +42,6 @@ OWN_FILES = (PLAN, CONFIG, MANIFEST, EVENTS, QUARANTINE, REPORT_PAGE, INVENTORY,
 OWN_PLAN = re.compile(rb'\{\s*"job"\s*:\s*"(tokenize|count)"')
 """How every plan begins, whatever became of the rest of it."""
 PLAN_HEAD_BYTES = 100
-
-
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 

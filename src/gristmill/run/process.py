@@ -49,8 +49,6 @@ EXPANSION = 5
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker import main; main()"
 """Finds modules where this process does; `-m` would look in the working directory first, and run a random.py
 that a corpus holds."""
-
-
 MOST_THREADS = 4
 """That count: more would wait for the thread that reads."""
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
