@@ -287,9 +287,12 @@ def run_timed(plan: Plan, store: LocalFolder, backend: ClusterBackend, result: R
         finally:
             result.finish_s = time.perf_counter() - start
 
+    def show(snapshot: Any) -> None:
+        render_line(snapshot)
+
     tokenize.finish = timed
     try:
-        return tokenize._run(plan, store, backend, lambda snapshot: render_line(snapshot) and None)
+        return tokenize._run(plan, store, backend, show, facts=FACTS, loading_s=0.0)
     finally:
         tokenize.finish = finish
 
