@@ -1,5 +1,6 @@
 """What every test stands on: nothing is read from or left in the user's own folders."""
 
+import fsspec
 import pytest
 
 from gristmill.sample import train_sample_tokenizer
@@ -31,3 +32,12 @@ def folders(tmp_path_factory):
         return made[kind]
 
     return folder
+
+
+@pytest.fixture
+def memory():
+    """An empty place in memory."""
+    store = fsspec.filesystem("memory")
+    yield store
+    for name in list(store.store):
+        store.rm_file(name)

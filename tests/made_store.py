@@ -10,6 +10,8 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from gristmill.store.objects import Objects
+
 BUCKET = "corpus"
 SLOW_S = 0.05
 BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
@@ -152,3 +154,9 @@ def faulty_s3(*, seed=0):
         proxy.shutdown()
         proxy.server_close()
         server.stop()
+
+
+def contents(url):
+    """Every object under a URL."""
+    objects = Objects(url)
+    return {name: objects.get(name) for name in objects.sizes()}

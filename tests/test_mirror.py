@@ -19,16 +19,7 @@ from gristmill.run.clean import clean
 from gristmill.store import Mirror
 from gristmill.store.objects import Objects
 from made_runs import make_corpus, run
-from made_store import BUCKET, faulty_s3
-
-
-@pytest.fixture
-def store():
-    """An empty place in memory."""
-    memory = fsspec.filesystem("memory")
-    yield memory
-    for name in list(memory.store):
-        memory.rm_file(name)
+from made_store import BUCKET, contents, faulty_s3, settings_of
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +31,13 @@ def corpus(tmp_path_factory):
     return folder
 
 
-def contents(url):
-    objects = Objects(url)
-    return {name: objects.get(name) for name in objects.sizes()}
-
-
 def look(watch):
     """All that the store has, whenever it was looked at last."""
     watch.read_all()
     return watch.overview()
 
 
-def test_a_finished_run_shows_what_its_ledger_says_and_stays_as_it_is(tokenizer, corpus, store):
+def test_a_finished_run_shows_what_its_ledger_says_and_stays_as_it_is(tokenizer, corpus, memory):
     result = run(tokenizer, corpus, "memory://runs/a", read__unit_bytes=50_000)
     before = contents("memory://runs/a")
     (watch,) = ShownRuns(["memory://runs/a"]).watches
@@ -64,7 +50,7 @@ def test_a_finished_run_shows_what_its_ledger_says_and_stays_as_it_is(tokenizer,
     assert contents("memory://runs/a") == before
 
 
-def test_a_run_at_work_is_followed(tokenizer, corpus, store):
+def test_a_run_at_work_is_followed(tokenizer, corpus, memory):
     run(tokenizer, corpus, "memory://runs/whole", read__unit_bytes=50_000)
     whole, live = contents("memory://runs/whole"), Objects("memory://runs/live")
     records = sorted(name for name in whole if name.startswith("units/") and name.endswith(".json"))
@@ -91,7 +77,7 @@ def test_a_store_that_cannot_be_reached_is_told_on_the_page():
     assert watch.overview()["error"] == "no route"
 
 
-def test_the_report_lies_beside_the_run_and_is_no_leftover(tokenizer, corpus, store):
+def test_the_report_lies_beside_the_run_and_is_no_leftover(tokenizer, corpus, memory):
     result = run(tokenizer, corpus, "memory://runs/b")
     write_report(result.folder, is_new=True)
     page = contents("memory://runs/b")["report.html"].decode()
@@ -105,10 +91,8 @@ def test_the_report_lies_beside_the_run_and_is_no_leftover(tokenizer, corpus, st
 
 def test_the_live_page_shows_a_run_at_a_url(tokenizer, corpus, monkeypatch):
     with faulty_s3() as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        for name, value in settings_of(proxy).items():
+            monkeypatch.setenv(name, value)
         url = f"s3://{BUCKET}/shown"
         result = run(tokenizer, corpus, url)
         command = [sys.executable, "-m", "gristmill", "dash", url, "--port", "0"]

@@ -35,7 +35,7 @@ from gristmill.store.lease import EXPIRES_S, LEASE
 from gristmill.store.objects import Objects
 from gristmill.verify import verify
 from made_runs import make_config, make_corpus, output_bytes, run, write_jsonl
-from made_store import BUCKET, faulty_s3, settings_of
+from made_store import BUCKET, contents, faulty_s3, settings_of
 
 SHARE = 0.2
 JOBS = {
@@ -81,26 +81,11 @@ def s3(server):
     server.on_request = lambda method, path: None
 
 
-@pytest.fixture
-def memory():
-    """An empty place in memory."""
-    store = fsspec.filesystem("memory")
-    yield store
-    for name in list(store.store):
-        store.rm_file(name)
-
-
 @pytest.fixture(scope="module")
 def local(tokenizer, corpus, tmp_path_factory):
     """What each job gives in a local folder."""
     folder = tmp_path_factory.mktemp("local")
     return {name: run(tokenizer, corpus, folder / name, **options) for name, options in JOBS.items()}
-
-
-def contents(url):
-    """Every object under a URL."""
-    objects = Objects(url)
-    return {name: objects.get(name) for name in objects.sizes()}
 
 
 def digests(manifest, there):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import msgspec
 import numpy as np
 
 from gristmill.config import TrainConfig
-from gristmill.drafts import reported
+from gristmill.count_pipeline import describe
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import open_without_waiting, write_whole
 from gristmill.plain_arrays import read_array
@@ -131,15 +130,7 @@ def _learning_key(config: TrainConfig, inventory: Inventory) -> bytes:
     """All that decides which merges are learned: files by their content, whatever their names."""
     learn = msgspec.structs.replace(config.learn, output="", from_counts=(), extend=None)
     files = [inventory.path] + ([base_file(config.learn.extend)] if config.learn.extend else [])
-    return msgspec.json.encode((learn, [_digest(path) for path in files]))
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with reported(path), path.open("rb") as file:
-        while content := file.read(1 << 20):
-            digest.update(content)
-    return digest.hexdigest()
+    return msgspec.json.encode((learn, [describe(path, path.name).sha256 for path in files]))
 
 
 def _write_checkpoint(folder: Path, key: Callable[[], bytes], rules: Any) -> None:
