@@ -146,8 +146,11 @@ def faulty_s3(*, seed=0):
     thread.start()
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        connection.request("PUT", f"/{BUCKET}")
-        assert connection.getresponse().status == 200
+        for method, path in [("POST", "/moto-api/reset"), ("PUT", f"/{BUCKET}")]:
+            connection.request(method, path)  # the server's objects are the process's: others may have left some
+            answer = connection.getresponse()
+            assert answer.status == 200
+            answer.read()
         connection.close()
         yield proxy
     finally:
