@@ -225,11 +225,17 @@ nb::object array_of(std::vector<T> values) {
     return array_of(kept->data(), kept->size(), owner);
 }
 
-nb::object array_of(ByteBuffer buffer) {
-    buffer.reserve(1);  // so that there is something to own
+nb::capsule owner_of(Block block) {
+    return nb::capsule(new Block(std::move(block)), [](void* p) noexcept { delete static_cast<Block*>(p); });
+}
+
+template <typename T>
+nb::object array_of(WriteBuffer<T> buffer) {
     size_t size = buffer.size();
-    uint8_t* data = buffer.release();
-    return array_of(data, size, nb::capsule(data, [](void* p) noexcept { std::free(p); }));
+    Block block = buffer.release();
+    static T nothing;
+    T* data = block.data() ? static_cast<T*>(block.data()) : &nothing;
+    return array_of(data, size, owner_of(std::move(block)));
 }
 
 // (ids or None, offsets, error): error is None or (kind, document, byte offset).
@@ -242,13 +248,7 @@ nb::tuple result_of(BatchResult result, bool count_only) {
                                              result.error.offset));
     }
     if (count_only) return nb::make_tuple(nb::none(), offsets_array, nb::none());
-    size_t size = result.ids.size();
-    uint32_t* ids = result.ids.release();
-    static uint32_t nothing;
-    nb::capsule ids_owner(ids ? ids : &nothing, [](void* p) noexcept {
-        if (p != &nothing) std::free(p);
-    });
-    return nb::make_tuple(array_of(ids ? ids : &nothing, size, ids_owner), offsets_array, nb::none());
+    return nb::make_tuple(array_of(std::move(result.ids)), offsets_array, nb::none());
 }
 
 nb::tuple encode(Engine& engine, DocumentViews& views, const std::string& special, bool replace_invalid, bool count_only,
@@ -347,28 +347,16 @@ using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <typename T>
 class NewArray {
 public:
-    explicit NewArray(size_t size) : data_(static_cast<T*>(allocate(std::max<size_t>(size, 1) * sizeof(T)))) {}
-    NewArray(const NewArray&) = delete;
-    NewArray& operator=(const NewArray&) = delete;
-    ~NewArray() { std::free(data_); }
+    explicit NewArray(size_t size) : block_(size * sizeof(T)) {}
 
-    T* data() { return data_; }
+    T* data() { return static_cast<T*>(block_.data()); }
     nb::object hand_over(std::initializer_list<size_t> shape) {
-        nb::capsule owner(data_, [](void* memory) noexcept { std::free(memory); });
-        T* data = std::exchange(data_, nullptr);
-        return nb::cast(nb::ndarray<nb::numpy, T>(data, shape, owner));
+        T* data = this->data();
+        return nb::cast(nb::ndarray<nb::numpy, T>(data, shape, owner_of(std::move(block_))));
     }
 
 private:
-    // Blocks of a run are a few MB and come again and again: malloc hands warm memory back, huge pages are cleared anew.
-    static void* allocate(size_t size) {
-        if (size >= 4 * kHugePage) return allocate_large(size);
-        void* memory = std::malloc(size);
-        if (!memory) throw std::bad_alloc();
-        return memory;
-    }
-
-    T* data_;
+    Block block_;
 };
 
 nb::object new_array_of(const std::vector<int64_t>& numbers) {
@@ -783,6 +771,7 @@ NB_MODULE(_native, m) {
     using namespace gristmill;
     nb::set_leak_warnings(false);
     nb::exception<ModelError>(m, "ModelError", PyExc_ValueError);
+    m.def("drop_idle_blocks", &drop_idle_blocks);
 
     nb::class_<Model>(m, "Model")
         .def("token", [](const Model& model, uint32_t id) {

@@ -9,10 +9,10 @@
 
 #include "added_tokens.hpp"
 #include "encoder_pieces.hpp"
-#include "id_buffer.hpp"
 #include "model.hpp"
 #include "normalize.hpp"
 #include "split.hpp"
+#include "write_buffer.hpp"
 
 namespace gristmill {
 

@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "id_buffer.hpp"
 #include "merge.hpp"
 #include "model.hpp"
 #include "piece_table.hpp"
+#include "write_buffer.hpp"
 
 namespace gristmill {
 

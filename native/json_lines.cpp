@@ -143,7 +143,7 @@ private:
         for (size_t i = 0; i < fields_.texts.size(); ++i) {
             const JsonFound& found = record_.found(i);
             if (found.kind != JsonKind::string) continue;
-            if (!is_first) documents_.text.append(fields_.join.data(), fields_.join.size());
+            if (!is_first) documents_.text.append(reinterpret_cast<const uint8_t*>(fields_.join.data()), fields_.join.size());
             is_first = false;
             add_string(found, documents_.text);
         }

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "byte_buffer.hpp"
 #include "json_record.hpp"
+#include "write_buffer.hpp"
 
 namespace gristmill {
 

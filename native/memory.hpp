@@ -1,5 +1,8 @@
-// Large tables on huge pages where the system gives them: a table look-up then costs one miss, not two.
+// Large tables on huge pages where the system gives them: a table look-up then costs one miss, not two. And memory that is
+// used again: what is fresh must be cleared first, and where the machine is a virtual one, that can take longer than all
+// that is done with it.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -55,7 +58,7 @@ public:
             return;
         }
         mapped_ = size + (is_huge ? kHugePage : 0);  // room to begin at a huge page
-        base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        base_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base_ == MAP_FAILED) throw std::bad_alloc();
         data_ = static_cast<uint8_t*>(base_);
         if (is_huge) data_ += kHugePage - reinterpret_cast<uintptr_t>(base_) % kHugePage;
@@ -91,6 +94,58 @@ private:
     size_t mapped_ = 0;
     uint8_t* data_ = nullptr;
     size_t size_ = 0;
+};
+
+// Memory of undefined content for what comes again and again, blocks of a run above all: when it is given up, the next
+// block of about its size has it.
+class Block {
+public:
+    Block() = default;
+    explicit Block(size_t size);
+    Block(Block&& other) noexcept = default;
+    Block& operator=(Block&& other) noexcept {
+        std::swap(pages_, other.pages_);
+        return *this;
+    }
+    ~Block() { give_back(); }
+    void* data() const { return pages_.data(); }
+
+private:
+    void give_back() noexcept;
+
+    Pages pages_;
+};
+
+// Lets the system have what is kept for the next blocks.
+void drop_idle_blocks();
+
+// An array that has room for as many as there may ever be, and memory for those there are: it grows where it lies. Its
+// content is zero at first.
+template <typename T>
+class RoomyArray {
+public:
+    explicit RoomyArray(size_t capacity, size_t size = 0) : pages_(capacity * sizeof(T)), size_(size), most_(size) {}
+    T* data() const { return reinterpret_cast<T*>(pages_.data()); }
+    T& operator[](size_t i) const { return data()[i]; }
+    T* begin() const { return data(); }
+    T* end() const { return data() + size_; }
+    size_t size() const { return size_; }
+    size_t capacity() const { return pages_.size() / sizeof(T); }
+    void resize(size_t size) {
+        size_ = size;
+        most_ = std::max(most_, size);
+    }
+    void clear() { size_ = 0; }
+    void append(const T* values, size_t count) {
+        std::copy_n(values, count, end());
+        resize(size_ + count);
+    }
+    // Of the most that there were.
+    size_t memory_bytes() const { return most_ * sizeof(T); }
+
+private:
+    Pages pages_;
+    size_t size_, most_;
 };
 
 }  // namespace gristmill

@@ -1,12 +1,14 @@
 #include "piece_table.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gristmill {
 
 namespace {
 constexpr size_t kFewestSlots = 1 << 14;
-// To begin with, 8 MB where so much is allowed: room for the pieces of 14 MB of English, and growing is dear.
+constexpr size_t kFewestArenaBytes = 1 << 16;  // for whatever comes between two calls of make_room
+// To begin with, 8 MB where so much is allowed: room for the pieces of 14 MB of English.
 constexpr size_t kFirstSlots = 1 << 18, kFirstLongSlots = 1 << 16;
 unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
 }  // namespace
@@ -15,11 +17,14 @@ unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr
 PieceTable::PieceTable(size_t max_bytes)
     : max_short_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
       max_long_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
-      max_arena_bytes_(std::max<size_t>(max_bytes / 8, 1 << 16)),
-      slots_(std::min(kFirstSlots, max_short_slots_)),
+      max_arena_bytes_(std::max(max_bytes / 8, kFewestArenaBytes)),
+      slots_(max_short_slots_, std::min(kFirstSlots, max_short_slots_)),
       shift_(shift_for(slots_.size() / 2)),
-      long_slots_(std::min(kFirstLongSlots, max_long_slots_)),
-      long_shift_(shift_for(long_slots_.size())) {}
+      arena_ids_(max_arena_bytes_ / sizeof(uint32_t)),
+      long_slots_(max_long_slots_, std::min(kFirstLongSlots, max_long_slots_)),
+      long_shift_(shift_for(long_slots_.size())),
+      long_keys_(max_arena_bytes_),
+      long_ids_(max_arena_bytes_ / sizeof(uint32_t)) {}
 
 const ShortSlot* PieceTable::find(const ShortKey& key, uint64_t hash) const {
     const ShortSlot* first = homes().of(hash);
@@ -64,7 +69,7 @@ void PieceTable::fill(ShortSlot* slot, const uint32_t* ids, size_t count) {
         std::copy(ids, ids + count, slot->ids);
     } else {
         slot->ids[0] = static_cast<uint32_t>(arena_ids_.size());
-        arena_ids_.insert(arena_ids_.end(), ids, ids + count);
+        arena_ids_.append(ids, count);
     }
     slot->count = static_cast<uint32_t>(count);
 }
@@ -76,23 +81,45 @@ const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const ui
     return slot;
 }
 
+namespace {
+bool is_empty(const ShortSlot& slot) { return slot.key.high == 0; }
+template <typename Slot>
+bool is_empty(const Slot& slot) { return slot.key_size == 0; }
+
+// Slots have become twice as many: puts each piece where it belongs now. From the last to the first, since a piece
+// then moves up to places that nobody has to leave any more; the first few, some from round the end, wait aside.
+template <size_t kProbes, typename Slot, typename Put>
+void spread(Slot* slots, size_t old_size, const Put& put) {
+    constexpr size_t kAside = 2 * kProbes;
+    Slot aside[kAside];
+    std::copy_n(slots, kAside, aside);
+    std::fill_n(slots, kAside, Slot{});
+    for (size_t i = old_size; i-- > kAside;) {
+        if (is_empty(slots[i])) continue;
+        put(std::exchange(slots[i], Slot{}));
+    }
+    for (const Slot& slot : aside) {
+        if (!is_empty(slot)) put(slot);
+    }
+}
+}  // namespace
+
 void PieceTable::grow_short() {
     if (slots_.size() >= max_short_slots_) {
         forget_short();
         return;
     }
-    HugeVector<ShortSlot> old(std::min(slots_.size() * 2, max_short_slots_));
-    old.swap(slots_);
+    size_t old_size = slots_.size();
+    slots_.resize(old_size * 2);
     shift_ = shift_for(slots_.size() / 2);
     num_short_ = 0;
     ++generation_;
-    for (const ShortSlot& slot : old) {
-        if (slot.key.high == 0) continue;
+    spread<kProbes>(slots_.data(), old_size, [&](const ShortSlot& slot) {
         if (ShortSlot* free = free_slot(slot.key.hash())) {
             *free = slot;
             ++num_short_;
         }
-    }
+    });
 }
 
 void PieceTable::forget_short() {
@@ -117,23 +144,28 @@ PieceTable::Found PieceTable::find_long(std::string_view piece, uint64_t hash) c
 }
 
 void PieceTable::insert_long(std::string_view piece, uint64_t hash, const uint32_t* ids, size_t count) {
+    if (piece.size() > long_keys_.capacity() || count > long_ids_.capacity()) return;
     if (num_long_ * 2 >= long_slots_.size()) grow_long();
     if (long_keys_.size() + piece.size() > max_arena_bytes_ ||
         (long_ids_.size() + count) * sizeof(uint32_t) > max_arena_bytes_) {
         forget_long();
     }
+    LongSlot* slot = free_long_slot(hash);
+    if (!slot) return;
+    auto key_at = static_cast<uint32_t>(long_keys_.size()), ids_at = static_cast<uint32_t>(long_ids_.size());
+    long_keys_.append(reinterpret_cast<const uint8_t*>(piece.data()), piece.size());
+    long_ids_.append(ids, count);
+    *slot = {hash, key_at, static_cast<uint32_t>(piece.size()), ids_at, static_cast<uint32_t>(count)};
+    ++num_long_;
+}
+
+PieceTable::LongSlot* PieceTable::free_long_slot(uint64_t hash) {
     size_t mask = long_slots_.size() - 1;
     size_t i = hash >> long_shift_;
     for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
-        LongSlot& slot = long_slots_[i];
-        if (slot.key_size != 0) continue;
-        auto key_at = static_cast<uint32_t>(long_keys_.size()), ids_at = static_cast<uint32_t>(long_ids_.size());
-        long_keys_.insert(long_keys_.end(), piece.begin(), piece.end());
-        long_ids_.insert(long_ids_.end(), ids, ids + count);
-        slot = {hash, key_at, static_cast<uint32_t>(piece.size()), ids_at, static_cast<uint32_t>(count)};
-        ++num_long_;
-        return;
+        if (long_slots_[i].key_size == 0) return &long_slots_[i];
     }
+    return nullptr;
 }
 
 void PieceTable::grow_long() {
@@ -141,21 +173,16 @@ void PieceTable::grow_long() {
         forget_long();
         return;
     }
-    HugeVector<LongSlot> old(std::min(long_slots_.size() * 2, max_long_slots_));
-    old.swap(long_slots_);
+    size_t old_size = long_slots_.size();
+    long_slots_.resize(old_size * 2);
     long_shift_ = shift_for(long_slots_.size());
     num_long_ = 0;
-    size_t mask = long_slots_.size() - 1;
-    for (const LongSlot& slot : old) {
-        if (slot.key_size == 0) continue;
-        size_t i = slot.hash >> long_shift_;
-        for (size_t probe = 0; probe < kProbes; ++probe, i = (i + 1) & mask) {
-            if (long_slots_[i].key_size != 0) continue;
-            long_slots_[i] = slot;
+    spread<kProbes>(long_slots_.data(), old_size, [&](const LongSlot& slot) {
+        if (LongSlot* free = free_long_slot(slot.hash)) {
+            *free = slot;
             ++num_long_;
-            break;
         }
-    }
+    });
 }
 
 void PieceTable::forget_long() {
@@ -166,8 +193,8 @@ void PieceTable::forget_long() {
 }
 
 size_t PieceTable::memory_bytes() const {
-    return slots_.capacity() * sizeof(ShortSlot) + long_slots_.capacity() * sizeof(LongSlot) + long_keys_.capacity() +
-           (arena_ids_.capacity() + long_ids_.capacity()) * sizeof(uint32_t);
+    return slots_.memory_bytes() + long_slots_.memory_bytes() + long_keys_.memory_bytes() + arena_ids_.memory_bytes() +
+           long_ids_.memory_bytes();
 }
 
 }  // namespace gristmill

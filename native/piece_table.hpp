@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
-#include <vector>
 
 #include "memory.hpp"
 #include "short_key.hpp"
@@ -65,21 +64,22 @@ private:
         uint32_t key_at, key_size, ids_at, count;  // key_size 0: empty
     };
     ShortSlot* free_slot(uint64_t hash);
+    LongSlot* free_long_slot(uint64_t hash);
     void grow_short();
     void grow_long();
     void forget_short();
     void forget_long();
 
     size_t max_short_slots_, max_long_slots_, max_arena_bytes_;
-    HugeVector<ShortSlot> slots_;
+    RoomyArray<ShortSlot> slots_;
     unsigned shift_;
     size_t num_short_ = 0, generation_ = 0;
-    HugeVector<uint32_t> arena_ids_;
-    HugeVector<LongSlot> long_slots_;
+    RoomyArray<uint32_t> arena_ids_;
+    RoomyArray<LongSlot> long_slots_;
     unsigned long_shift_;
     size_t num_long_ = 0;
-    HugeVector<uint8_t> long_keys_;
-    HugeVector<uint32_t> long_ids_;
+    RoomyArray<uint8_t> long_keys_;
+    RoomyArray<uint32_t> long_ids_;
 };
 
 }  // namespace gristmill

@@ -9,6 +9,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from gristmill import _native
+
 PAGE_BYTES = resource.getpagesize()
 
 
@@ -55,7 +57,8 @@ def resident_bytes(pid: int | None = None) -> int:
 
 
 def give_back_memory() -> None:
-    """Let the system have what the allocator keeps and nobody uses: with threads that is much."""
+    """Let the system have what the allocators keep and nobody uses: with threads that is much."""
+    _native.drop_idle_blocks()
     with suppress(OSError, AttributeError):  # an allocator without the call
         ctypes.CDLL(None).malloc_trim(0)
 
