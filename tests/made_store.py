@@ -147,7 +147,7 @@ def faulty_s3(*, seed=0):
     try:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         for method, path in [("POST", "/moto-api/reset"), ("PUT", f"/{BUCKET}")]:
-            connection.request(method, path)  # the server's objects are the process's: others may have left some
+            connection.request(method, path)  # its objects are the process's: others may have left some
             answer = connection.getresponse()
             assert answer.status == 200
             answer.read()
