@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <system_error>
-#include <thread>
 
+#include "threads.hpp"
 #include "utf8.hpp"
 #include "utf8_check.hpp"
 
@@ -49,30 +47,6 @@ void replace_invalid(const Document& document, std::string& out) {
         out.append("\xEF\xBF\xBD");
         at += utf8_invalid_length(document.data, document.size, at);
     }
-}
-
-// Runs work on `count` threads, this one included; an exception in any of them is thrown here.
-template <typename Work>
-void run_threads(unsigned count, const Work& work) {
-    std::mutex mutex;
-    std::exception_ptr failure;
-    auto guarded = [&] {
-        try {
-            work();
-        } catch (...) {
-            std::lock_guard lock(mutex);
-            failure = std::current_exception();
-        }
-    };
-    std::vector<std::jthread> threads;
-    try {
-        for (unsigned i = 1; i < count; ++i) threads.emplace_back(guarded);
-    } catch (const std::system_error&) {
-        // No more threads to be had: those there are do the work.
-    }
-    guarded();
-    threads.clear();
-    if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace
@@ -161,9 +135,9 @@ BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOp
     BatchResult result;
     result.offsets.assign(documents.size() + 1, 0);
     std::vector<Range> ranges = cut_ranges(documents, options.num_threads);
-    unsigned num_threads = static_cast<unsigned>(std::min<size_t>(options.num_threads, ranges.size()));
+    size_t num_threads = std::min<size_t>(options.num_threads, ranges.size());
     std::atomic<size_t> next{0};
-    run_threads(num_threads, [&] {
+    run_threads(num_threads, [&](size_t) {
         Lease encoder(*this);
         for (size_t i; (i = next.fetch_add(1)) < ranges.size();) {
             Range& range = ranges[i];
@@ -186,7 +160,7 @@ BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOp
     auto total = static_cast<size_t>(result.offsets.back());
     uint32_t* all = result.ids.reserve(total);
     next = 0;
-    run_threads(num_threads, [&] {
+    run_threads(num_threads, [&](size_t) {
         for (size_t i; (i = next.fetch_add(1)) < ranges.size();) {
             IdBuffer ids = std::move(ranges[i].ids);
             if (ids.size()) {

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "threads.hpp"
+
 namespace gristmill {
 
 namespace {
@@ -11,6 +13,7 @@ constexpr size_t kLargest = InventoryWriter::kMaxPiece;
 constexpr size_t kBlock = 8192;  // bytes split at a time: their ends stay in L1
 constexpr size_t kFirstPieces = 4096;
 constexpr size_t kLargestChunk = 1 << 20;
+constexpr size_t kLargestPart = 1 << 16;  // pieces made ready at a time
 
 // What is forgotten depends on the sizes that the table has had: those are always the same.
 size_t first_slots(size_t num_expected, size_t max_bytes, WhenFull when_full) {
@@ -194,6 +197,22 @@ void PieceCounter::forget() {
     max_undercount_ += forgotten.largest_count;
 }
 
+namespace {
+// Parts are made ready by so many threads, and written in order.
+void write_side_by_side(std::vector<CountTable::Sorted> parts, size_t num_threads, InventoryWriter& writer) {
+    std::vector<InventoryPart> ready(num_threads);
+    for (size_t first = 0; first < parts.size(); first += num_threads) {
+        size_t count = std::min(num_threads, parts.size() - first);
+        auto make_ready = [&](size_t i) {
+            ready[i].clear();
+            CountTable::take(std::move(parts[first + i]), [&](std::string_view piece, uint64_t n) { ready[i].put(piece, n); });
+        };
+        run_threads(count, make_ready);
+        for (size_t i = 0; i < count; ++i) writer.put(ready[i]);
+    }
+}
+}  // namespace
+
 InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink, std::span<PieceCounter* const> twins) {
     InventoryWriter writer(about, sink);
     // The next table is as large as this inventory says is best, at once: growing would need two of them.
@@ -208,7 +227,13 @@ InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink, s
         max_undercount_ += twin->max_undercount_;
         tables.push_back(&twin->table_);
     }
-    CountTable::take_sorted(tables, [&](std::string_view piece, uint64_t count) { writer.put(piece, count); });
+    CountTable::Sorted sorted = CountTable::sort(tables);
+    if (tables.size() == 1) {
+        CountTable::take(std::move(sorted), [&](std::string_view piece, uint64_t count) { writer.put(piece, count); });
+    } else {
+        size_t part_size = std::clamp<size_t>(max_bytes_ / 1024, 256, kLargestPart);
+        write_side_by_side(CountTable::cut(std::move(sorted), part_size), tables.size(), writer);
+    }
     InventorySummary summary = writer.finish(dropped_count_, max_undercount_);
     if (when_full_ == WhenFull::forget) num_pieces = kFirstPieces;
     start_afresh(std::max(num_pieces, kFirstPieces));

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <system_error>
-#include <thread>
 #include <utility>
+
+#include "threads.hpp"
 
 namespace gristmill {
 
@@ -172,7 +172,7 @@ bool precedes(const CountSlot& a, const CountSlot& b) {
 }
 
 // Sorts by the byte of key.low at `shift` and then those with the same byte by the next, in place.
-void sort_slots(CountSlot* begin, CountSlot* end, int shift) {
+void sort_by_byte(CountSlot* begin, CountSlot* end, int shift) {
     constexpr ptrdiff_t kSmall = 96;  // fewer are sorted by comparison
     if (end - begin <= kSmall || shift < 0) {
         std::sort(begin, end, precedes);
@@ -191,55 +191,63 @@ void sort_slots(CountSlot* begin, CountSlot* end, int shift) {
         }
     }
     for (size_t b = 0; b < 256; ++b) {
-        if (sizes[b] > 1) sort_slots(last[b] - sizes[b], last[b], shift - 8);
+        if (sizes[b] > 1) sort_by_byte(last[b] - sizes[b], last[b], shift - 8);
     }
 }
 }  // namespace
 
 // The pieces, moved together and in order.
-std::span<const CountSlot> CountTable::sort() {
+std::span<const CountSlot> CountTable::sort_slots() {
     CountSlot* begin = slots_.begin();
     CountSlot* end = begin;
     for (const CountSlot& slot : slots_) {
         if (slot.key.high != 0) *end++ = as_sortable(slot, is_long(slot) ? entry_of(slot) : nullptr);
     }
-    sort_slots(begin, end, 56);
+    sort_by_byte(begin, end, 56);
     return {begin, end};
 }
 
-void CountTable::take_sorted(std::span<CountTable* const> tables,
-                             const std::function<void(std::string_view piece, uint64_t count)>& take) {
-    std::vector<std::span<const CountSlot>> heads(tables.size());
-    {
-        std::vector<std::jthread> threads;
-        for (size_t i = 1; i < tables.size(); ++i) {
-            auto sort = [&, i] { heads[i] = tables[i]->sort(); };
-            try {
-                threads.emplace_back(sort);
-            } catch (const std::system_error&) {
-                sort();  // no more threads to be had
-            }
+CountTable::Sorted CountTable::sort(std::span<CountTable* const> tables) {
+    Sorted sorted(tables.size());
+    run_threads(tables.size(), [&](size_t i) { sorted[i] = tables[i]->sort_slots(); });
+    return sorted;
+}
+
+std::vector<CountTable::Sorted> CountTable::cut(Sorted sorted, size_t part_size) {
+    std::vector<Sorted> parts;
+    const auto& largest = *std::max_element(sorted.begin(), sorted.end(), [](auto a, auto b) { return a.size() < b.size(); });
+    for (auto rest = largest; rest.size() > part_size; rest = rest.subspan(part_size)) {
+        Sorted part;
+        for (auto& slots : sorted) {
+            auto size = static_cast<size_t>(std::lower_bound(slots.begin(), slots.end(), rest[part_size], precedes) - slots.begin());
+            part.push_back(slots.first(size));
+            slots = slots.subspan(size);
         }
-        heads[0] = tables[0]->sort();
+        parts.push_back(std::move(part));
     }
+    parts.push_back(std::move(sorted));
+    return parts;
+}
+
+void CountTable::take(Sorted sorted, const std::function<void(std::string_view piece, uint64_t count)>& take) {
     constexpr size_t kAhead = 16;
     char room[16];
     for (;;) {
-        std::erase_if(heads, [](const auto& head) { return head.empty(); });
-        if (heads.empty()) return;
+        std::erase_if(sorted, [](const auto& slots) { return slots.empty(); });
+        if (sorted.empty()) return;
         bool is_any_empty = false;
         while (!is_any_empty) {
-            const CountSlot* first = heads[0].data();
-            for (const auto& head : heads) {
-                if (precedes(head.front(), *first)) first = head.data();
+            const CountSlot* first = sorted[0].data();
+            for (const auto& slots : sorted) {
+                if (precedes(slots.front(), *first)) first = slots.data();
             }
             uint64_t count = 0;
-            for (auto& head : heads) {
-                if (head.data() != first && precedes(*first, head.front())) continue;
-                if (head.size() > kAhead && is_sorted_long(head[kAhead])) __builtin_prefetch(sorted_entry(head[kAhead]));
-                count += head.front().count;
-                head = head.subspan(1);
-                is_any_empty |= head.empty();
+            for (auto& slots : sorted) {
+                if (slots.data() != first && precedes(*first, slots.front())) continue;
+                if (slots.size() > kAhead && is_sorted_long(slots[kAhead])) __builtin_prefetch(sorted_entry(slots[kAhead]));
+                count += slots.front().count;
+                slots = slots.subspan(1);
+                is_any_empty |= slots.empty();
             }
             take(sorted_piece(*first, room), count);
         }

@@ -81,10 +81,14 @@ public:
     Forgotten forget();
     // Empties the table and gives its memory back; then there are so many slots.
     void reset(size_t num_slots);
-    // Gives all pieces of some tables in order of their bytes, each once with the sum of its counts; the tables, which
-    // are sorted side by side, can only be reset afterwards.
-    static void take_sorted(std::span<CountTable* const> tables,
-                            const std::function<void(std::string_view piece, uint64_t count)>& take);
+    // Pieces of several tables, those of each in order of their bytes.
+    using Sorted = std::vector<std::span<const CountSlot>>;
+    // The tables, which are sorted side by side, can only be reset afterwards.
+    static Sorted sort(std::span<CountTable* const> tables);
+    // Parts with about so many slots of each table, in order: all slots of a piece are in one of them.
+    static std::vector<Sorted> cut(Sorted sorted, size_t part_size);
+    // Gives the pieces in order, each once with the sum of its counts.
+    static void take(Sorted sorted, const std::function<void(std::string_view piece, uint64_t count)>& take);
 
 private:
     // key.high: 0 is an empty slot; a top byte of kLong means that the rest is the address of the piece in the arena
@@ -105,7 +109,7 @@ private:
     uint8_t* set_aside(size_t bytes);
     const uint8_t* keep(std::string_view piece);
     uint64_t forgettable() const;
-    std::span<const CountSlot> sort();
+    std::span<const CountSlot> sort_slots();
     void move_arena();
 
     CountSlots slots_;

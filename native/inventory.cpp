@@ -67,17 +67,55 @@ InventoryWriter::InventoryWriter(std::string_view about, Sink sink) : sink_(std:
     block_.resize(8);
 }
 
+namespace {
+// Returns how many bytes the entry has.
+size_t append_entry(std::vector<uint8_t>& out, std::string_view piece, uint64_t count) {
+    if (piece.size() > InventoryWriter::kMaxPiece) throw InventoryError("a piece has 4 GB or more");
+    size_t at = out.size();
+    out.resize(at + piece.size() + 15);  // a size has at most 5 bytes, a count 10
+    uint8_t* next = put_varint(out.data() + at, piece.size());
+    std::memcpy(next, piece.data(), piece.size());
+    next = put_varint(next + piece.size(), count);
+    out.resize(static_cast<size_t>(next - out.data()));
+    return out.size() - at;
+}
+}  // namespace
+
+void InventoryPart::put(std::string_view piece, uint64_t count) {
+    add_piece(summary_, piece, count);
+    size_t entry_size = append_entry(entries_, piece, count);
+    sizes_.push_back({static_cast<uint32_t>(piece.size()), static_cast<uint32_t>(entry_size)});
+}
+
+void InventoryPart::clear() {
+    entries_.clear();
+    sizes_.clear();
+    summary_ = {};
+}
+
 void InventoryWriter::put(std::string_view piece, uint64_t count) {
-    if (piece.size() > kMaxPiece) throw InventoryError("a piece has 4 GB or more");
     if (num_in_block_ && block_.size() + piece.size() > kBlockBytes) flush();
     add_piece(summary_, piece, count);
-    size_t at = block_.size();
-    block_.resize(at + piece.size() + 15);  // a size has at most 5 bytes, a count 10
-    uint8_t* out = put_varint(block_.data() + at, piece.size());
-    std::memcpy(out, piece.data(), piece.size());
-    out = put_varint(out + piece.size(), count);
-    block_.resize(static_cast<size_t>(out - block_.data()));
+    append_entry(block_, piece, count);
     ++num_in_block_;
+}
+
+void InventoryWriter::put(const InventoryPart& part) {
+    const uint8_t *begin = part.entries_.data(), *end = begin;  // of what goes into the block at hand
+    for (auto [piece_size, entry_size] : part.sizes_) {
+        if (num_in_block_ && block_.size() + static_cast<size_t>(end - begin) + piece_size > kBlockBytes) {
+            block_.insert(block_.end(), begin, end);
+            flush();
+            begin = end;
+        }
+        end += entry_size;
+        ++num_in_block_;
+    }
+    block_.insert(block_.end(), begin, end);
+    summary_.num_pieces += part.summary_.num_pieces;
+    summary_.total_count = checked_sum(summary_.total_count, part.summary_.total_count);
+    summary_.total_bytes += part.summary_.total_bytes;
+    summary_.longest_piece = std::max(summary_.longest_piece, part.summary_.longest_piece);
 }
 
 void InventoryWriter::flush() {

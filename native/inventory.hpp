@@ -33,6 +33,23 @@ struct InventorySummary {
 // Takes what is to be written, in order.
 using Sink = std::function<void(const uint8_t* bytes, size_t size)>;
 
+// Pieces as they will stand in an inventory, made ready by another thread than the one that writes it.
+class InventoryPart {
+public:
+    // As InventoryWriter's.
+    void put(std::string_view piece, uint64_t count);
+    void clear();
+
+private:
+    friend class InventoryWriter;
+    struct Size {
+        uint32_t piece, entry;
+    };
+    std::vector<uint8_t> entries_;
+    std::vector<Size> sizes_;
+    InventorySummary summary_;
+};
+
 class InventoryWriter {
 public:
     static constexpr size_t kBlockBytes = 64 << 10;
@@ -42,6 +59,7 @@ public:
     InventoryWriter(std::string_view about, Sink sink);
     // Pieces rise, and are not empty; counts are not 0.
     void put(std::string_view piece, uint64_t count);
+    void put(const InventoryPart& part);
     InventorySummary finish(uint64_t dropped_count, uint64_t max_undercount);
 
 private:

@@ -72,6 +72,7 @@ private:
     struct Meeting {
         std::vector<Met>* met;  // of its thread
         size_t begin, end;      // there
+        uint32_t num_new = 0, first_new = 0;  // pairs that are to be followed from now on, and the number of the first
     };
     struct Scratch {
         std::vector<Met> met;
@@ -106,7 +107,9 @@ private:
     template <typename Work>
     void for_each_meeting(bool is_worth_threads, const Work& work);
     void add_up(size_t meeting, Scratch& scratch);
-    void number_new_pairs();
+    bool is_to_be_followed(size_t meeting, const Met& met) const;
+    void make_room_for_new_pairs();
+    void number_new_pairs(size_t meeting);
     void take_from_old_pairs(size_t meeting);
     void hand_out_numbers(size_t meeting, Scratch& scratch) const;
 

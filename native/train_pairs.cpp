@@ -1,6 +1,6 @@
 #include "train_pairs.hpp"
 
-#include <bit>
+#include <atomic>
 #include <stdexcept>
 
 namespace gristmill::train {
@@ -17,33 +17,35 @@ size_t PairTable::slots_for(size_t num_pairs) {
     return num_slots;
 }
 
-uint32_t PairTable::add(uint64_t key, int64_t count) {
-    if (pairs_.size() >= kNoPair) throw std::length_error("more than 4 billion distinct pairs");
-    auto index = static_cast<uint32_t>(pairs_.size());
-    pairs_.push_back({key, count});
-    if (is_small(key)) {
-        small_[small_slot(key)] = index;
-        return index;
+void PairTable::make_room(size_t num_pairs) {
+    if (num_pairs > kNoPair) throw std::length_error("more than 4 billion distinct pairs");
+    size_t num_before = pairs_.size();
+    pairs_.resize(num_pairs);
+    if (num_pairs * 2 <= slots_.size()) return;
+    size_t num_slots = slots_for(num_pairs);
+    HugeVector<uint32_t>().swap(slots_);
+    slots_.assign(num_slots, kNoPair);
+    mask_ = num_slots - 1;
+    for (uint32_t i = 0; i < num_before; ++i) {
+        if (!is_small(pairs_[i].key)) place(i, pairs_[i].key);
     }
-    if ((num_placed_ + 1) * 2 > slots_.size()) {
-        size_t size = slots_.size() * 2;
-        HugeVector<uint32_t>().swap(slots_);
-        slots_.assign(size, kNoPair);
-        mask_ = size - 1;
-        num_placed_ = 0;
-        for (uint32_t i = 0; i < index; ++i) {
-            if (!is_small(pairs_[i].key)) place(i);
-        }
-    }
-    place(index);
-    return index;
 }
 
-void PairTable::place(uint32_t index) {
-    size_t slot = hash(pairs_[index].key) & mask_;
-    while (slots_[slot] != kNoPair) slot = (slot + 1) & mask_;
-    slots_[slot] = index;
-    ++num_placed_;
+void PairTable::put(uint32_t index, uint64_t key, int64_t count) {
+    pairs_[index] = {key, count};
+    if (is_small(key)) {
+        small_[small_slot(key)] = index;
+    } else {
+        place(index, key);
+    }
+}
+
+// Whoever is second at a free slot goes on to the next one: where a pair lies changes no result.
+void PairTable::place(uint32_t index, uint64_t key) {
+    for (size_t slot = hash(key) & mask_;; slot = (slot + 1) & mask_) {
+        uint32_t seen = kNoPair;
+        if (std::atomic_ref(slots_[slot]).compare_exchange_strong(seen, index, std::memory_order_relaxed)) return;
+    }
 }
 
 }  // namespace gristmill::train

@@ -48,7 +48,15 @@ public:
         return index == kNoPair ? add(key, 0) : index;
     }
     // The key is not there yet.
-    uint32_t add(uint64_t key, int64_t count);
+    uint32_t add(uint64_t key, int64_t count) {
+        auto index = static_cast<uint32_t>(size());
+        make_room(size() + 1);
+        put(index, key, count);
+        return index;
+    }
+    // The same in two steps: so many pairs in all, and what each of the new ones is, by as many threads as one likes.
+    void make_room(size_t num_pairs);
+    void put(uint32_t index, uint64_t key, int64_t count);
 
 private:
     // Before the first merges nearly all pairs are of small ids: those take one look-up in a plain table.
@@ -62,13 +70,13 @@ private:
         key *= 0x9E3779B97F4A7C15ull;
         return static_cast<size_t>(key ^ key >> 31);
     }
-    void place(uint32_t index);
+    void place(uint32_t index, uint64_t key);
     static size_t slots_for(size_t num_pairs);
 
     HugeVector<Pair> pairs_;
     std::vector<uint32_t> small_;
     HugeVector<uint32_t> slots_;
-    size_t mask_, num_placed_ = 0;
+    size_t mask_;
 };
 
 struct Candidate {

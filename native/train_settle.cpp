@@ -32,7 +32,10 @@ void Learner::settle(bool is_worth_threads) {
     for (Scratch& scratch : scratch_) scratch.met.clear();
     for_each_meeting(is_worth_threads, [this](size_t meeting, Scratch& scratch) { add_up(meeting, scratch); });
     for (const Chosen& chosen : chosen_) pairs_[chosen.pair].count = 0;
-    number_new_pairs();
+    auto first_new = static_cast<uint32_t>(pairs_.size());
+    make_room_for_new_pairs();
+    for_each_meeting(is_worth_threads, [this](size_t meeting, Scratch&) { number_new_pairs(meeting); });
+    for (uint32_t i = first_new; i < pairs_.size(); ++i) queue_.push({pairs_[i].count, pairs_[i].key, i});
     for_each_meeting(is_worth_threads, [this](size_t meeting, Scratch& scratch) {
         take_from_old_pairs(meeting);
         hand_out_numbers(meeting, scratch);
@@ -61,29 +64,43 @@ void Learner::add_up(size_t meeting, Scratch& scratch) {
             sum += neighbours[i].count;
         }
     }
-    for (size_t i = begin; i < met.size(); ++i) met[i].count = std::exchange(sums[met[i].token], 0);
-    meetings_[meeting] = {&met, begin, met.size()};
+    uint32_t num_new = 0;
+    for (size_t i = begin; i < met.size(); ++i) {
+        met[i].count = std::exchange(sums[met[i].token], 0);
+        num_new += is_to_be_followed(meeting, met[i]);
+    }
+    meetings_[meeting] = {&met, begin, met.size(), num_new};
 }
 
-void Learner::number_new_pairs() {
-    for (size_t i = 0; i < meetings_.size(); ++i) {
-        const Rule& rule = chosen_[i / 2].rule;
-        auto [met, begin, end] = meetings_[i];
-        for (size_t at = begin; at < end; ++at) {
-            Met& met_at = (*met)[at];
-            if (met_at.count < floor_) continue;
-            uint64_t key = new_key(rule, side_of(i), met_at.token);
-            if (!is_short_enough(key)) continue;
-            met_at.pair = pairs_.add(key, met_at.count);
-            queue_.push({met_at.count, key, met_at.pair});
-        }
+bool Learner::is_to_be_followed(size_t meeting, const Met& met) const {
+    return met.count >= floor_ && is_short_enough(new_key(chosen_[meeting / 2].rule, side_of(meeting), met.token));
+}
+
+// Numbers go to meetings in their order, whichever thread fills them in.
+void Learner::make_room_for_new_pairs() {
+    size_t next = pairs_.size();
+    for (Meeting& meeting : meetings_) {
+        meeting.first_new = static_cast<uint32_t>(next);
+        next += meeting.num_new;
+    }
+    pairs_.make_room(next);
+}
+
+void Learner::number_new_pairs(size_t meeting) {
+    auto [all, begin, end, num_new, next] = meetings_[meeting];
+    if (num_new == 0) return;
+    for (size_t i = begin; i < end; ++i) {
+        Met& met = (*all)[i];
+        if (!is_to_be_followed(meeting, met)) continue;
+        pairs_.put(next, new_key(chosen_[meeting / 2].rule, side_of(meeting), met.token), met.count);
+        met.pair = next++;
     }
 }
 
 // Two threads may take from one pair.
 void Learner::take_from_old_pairs(size_t meeting) {
     const Rule& rule = chosen_[meeting / 2].rule;
-    auto [all, begin, end] = meetings_[meeting];
+    auto [all, begin, end, num_new, first_new] = meetings_[meeting];
     uint64_t keys[kTogether];
     for (size_t first = begin; first < end; first += kTogether) {
         std::span<const Met> met(all->data() + first, std::min(kTogether, end - first));
@@ -101,7 +118,7 @@ void Learner::take_from_old_pairs(size_t meeting) {
 }
 
 void Learner::hand_out_numbers(size_t meeting, Scratch& scratch) const {
-    auto [met, begin, end] = meetings_[meeting];
+    auto [met, begin, end, num_new, first_new] = meetings_[meeting];
     for (size_t i = begin; i < end; ++i) scratch.made[(*met)[i].token] = (*met)[i].pair;
     size_t size;
     for (auto& shard : shards_) {

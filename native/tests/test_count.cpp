@@ -43,7 +43,9 @@ void add(CountTable& table, const std::string& piece, uint64_t weight) {
 std::vector<std::pair<std::string, uint64_t>> taken(CountTable& table) {
     std::vector<std::pair<std::string, uint64_t>> pieces;
     CountTable* tables[] = {&table};
-    CountTable::take_sorted(tables, [&](std::string_view piece, uint64_t count) { pieces.emplace_back(piece, count); });
+    for (auto& part : CountTable::cut(CountTable::sort(tables), 100)) {
+        CountTable::take(std::move(part), [&](std::string_view piece, uint64_t count) { pieces.emplace_back(piece, count); });
+    }
     table.reset(8);
     return pieces;
 }
