@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "merge.hpp"
+#include "threads.hpp"
 
 namespace gristmill {
 
@@ -24,15 +25,22 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
     return value;
 }
 
+bool is_before(const Merge& a, const Merge& b) {
+    return std::tuple(a.rank, a.left, a.right) < std::tuple(b.rank, b.left, b.right);
+}
+
 }  // namespace
 
-void PairTable::build(std::vector<Merge> merges) {
+void PairTable::drop_repeated(std::vector<Merge>& merges) {
     auto pair_of = [](const Merge& merge) { return std::pair(merge.left, merge.right); };
     std::stable_sort(merges.begin(), merges.end(), [&](const Merge& a, const Merge& b) {
         return pair_of(a) != pair_of(b) ? pair_of(a) < pair_of(b) : a.rank < b.rank;
     });
     auto is_repeated = [&](const Merge& later, const Merge& earlier) { return pair_of(later) == pair_of(earlier); };
     merges.erase(merges.begin(), std::unique(merges.rbegin(), merges.rend(), is_repeated).base());
+}
+
+void PairTable::build(std::span<const Merge> merges) {
     std::vector<uint64_t> pairs;
     for (const Merge& merge : merges) pairs.push_back(pair(merge.left, merge.right));
     if (!hash_.build(pairs)) throw ModelError("no perfect hash was found for its merges");
@@ -48,9 +56,7 @@ void PairTable::build(std::vector<Merge> merges) {
 std::vector<Merge> PairTable::in_order() const {
     std::vector<Merge> merges;
     std::copy_if(merges_.begin(), merges_.end(), std::back_inserter(merges), [](const Merge& m) { return m.left != kNothing; });
-    std::sort(merges.begin(), merges.end(), [](const Merge& a, const Merge& b) {
-        return std::tuple(a.rank, a.left, a.right) < std::tuple(b.rank, b.left, b.right);
-    });
+    std::sort(merges.begin(), merges.end(), is_before);
     return merges;
 }
 
@@ -161,7 +167,18 @@ Model::Model(ModelInput input)
       token_bytes_(std::move(input.tokens)),
       tokens_(token_bytes_.begin(), token_bytes_.end()),
       byte_ids_(std::move(input.byte_ids)) {
-    tokens_by_bytes_.build(tokens_);
+    for (const Merge& merge : input.merges) {
+        if (merge.rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
+    }
+    bool is_pruned = input.reachable.size() == tokens_.size();
+    run_threads(2, [&](size_t i) {
+        if (i == 1) return tokens_by_bytes_.build(tokens_);
+        if (!is_pruned) PairTable::drop_repeated(input.merges);
+        if (!std::is_sorted(input.merges.begin(), input.merges.end(), is_before)) {
+            std::sort(input.merges.begin(), input.merges.end(), is_before);
+        }
+        pairs_.build(input.merges);
+    });
     for (auto token : tokens_) longest_token_ = std::max(longest_token_, token.size());
     if (symbols_ == Symbols::bytes) {
         byte_ids_.assign(256, kNoId);
@@ -183,11 +200,7 @@ Model::Model(ModelInput input)
     for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
         if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
     }
-    for (const Merge& merge : input.merges) {
-        if (merge.rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
-    }
-    pairs_.build(std::move(input.merges));
-    std::vector<Merge> merges = pairs_.in_order();
+    const std::vector<Merge>& merges = input.merges;
     for (size_t i = 1; i < merges.size(); ++i) {
         if (merges[i].rank == merges[i - 1].rank && merges[i].result != merges[i - 1].result &&
             (tied_ranks_.empty() || tied_ranks_.back() != merges[i].rank)) {
@@ -212,19 +225,28 @@ Model::Model(ModelInput input)
             if (merge) byte_pairs_[a * 256 + b] = {merge->rank, merge->result};
         }
     }
-    if (input.reachable.size() == tokens_.size()) {  // then the merges are pruned, too
+    if (is_pruned) {
         reachable_ = std::move(input.reachable);
     } else {
         check_reachable();
-        prune_merges();
+        prune_merges(input.merges);
     }
-    std::vector<bool> is_result(tokens_.size());
-    for (const Merge& merge : pairs_.in_order()) is_result[merge.result] = true;
-    std::vector<uint32_t> results;
+    run_threads(2, [&](size_t i) {
+        if (i == 1) return index_tokens();
+        std::vector<bool> is_result(tokens_.size());
+        for (const Merge& merge : input.merges) is_result[merge.result] = true;
+        std::vector<uint32_t> results;
+        for (uint32_t id = 0; id < tokens_.size(); ++id) {
+            if (is_result[id]) results.push_back(id);
+        }
+        cover_.build(tokens_, results);
+    });
     for (uint32_t id = 0; id < tokens_.size(); ++id) {
-        if (is_result[id]) results.push_back(id);
+        has_unreachable_wholes_ |= whole_piece_first_ && !tokens_[id].empty() && !reachable_[id];
     }
-    cover_.build(tokens_, results);
+}
+
+void Model::index_tokens() {
     short_tokens_.build(tokens_, reachable_);
     long_views_ = tokens_;
     for (auto& token : long_views_) {
@@ -235,9 +257,6 @@ Model::Model(ModelInput input)
     long_hashes_.make_room(static_cast<size_t>(num_long));
     for (auto token : long_views_) {
         if (!token.empty()) long_hashes_.add(hash_bytes(token));
-    }
-    for (uint32_t id = 0; id < tokens_.size(); ++id) {
-        has_unreachable_wholes_ |= whole_piece_first_ && !tokens_[id].empty() && !reachable_[id];
     }
 }
 
@@ -260,8 +279,8 @@ void Model::check_reachable() {
     }
 }
 
-void Model::prune_merges() {
-    std::vector<Merge> merges = pairs_.in_order(), needed;
+void Model::prune_merges(std::vector<Merge>& merges) {
+    std::vector<Merge> needed;
     for (const Merge& merge : merges) {
         std::string_view left = token(merge.left), right = token(merge.right), whole = token(merge.result);
         bool is_joined = !left.empty() && !right.empty() && left.size() + right.size() == whole.size() &&
@@ -272,7 +291,10 @@ void Model::prune_merges() {
         }
         if (reachable_[merge.result] && last_pairs_[merge.result] == std::pair(merge.left, merge.right)) needed.push_back(merge);
     }
-    if (needed.size() < merges.size()) pairs_.build(std::move(needed));
+    if (needed.size() < merges.size()) {
+        merges = std::move(needed);
+        pairs_.build(merges);
+    }
     std::vector<std::pair<uint32_t, uint32_t>>().swap(last_pairs_);
 }
 

@@ -37,7 +37,8 @@ public:
     static constexpr uint32_t kNothing = 0xFFFFFFFF;  // an id no pair has: the neighbour of a first or last symbol
 
     // Of two merges of one pair the later one counts.
-    void build(std::vector<Merge> merges);
+    static void drop_repeated(std::vector<Merge>& merges);
+    void build(std::span<const Merge> merges);
 
     static uint64_t pair(uint32_t left, uint32_t right) { return left | uint64_t{right} << 32; }
     // Where the merge of the pair lies if there is one; it is being fetched.
@@ -258,8 +259,9 @@ public:
 
 private:
     void check_reachable();
-    // Leaves out merges that no text can need (docs/design.md, one way to each token).
-    void prune_merges();
+    // Leaves out merges that no text can need (docs/design.md, one way to each token); they are in order.
+    void prune_merges(std::vector<Merge>& merges);
+    void index_tokens();
 
     Symbols symbols_;
     bool whole_piece_first_;
