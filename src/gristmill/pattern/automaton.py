@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.pattern.charset import Charset, Partition, classes_of_set, contains, partition
+from gristmill.pattern.charset import Partition, classes_of_set, contains, partition
 from gristmill.pattern.syntax import Ahead, Chain, Chars, Choice, Node, refuse
 from gristmill.spec import Dialect
 
@@ -102,17 +102,18 @@ class _Determinizer:
         self.nfa = nfa
         self.num_steps = 0
         self.end = parts.num_classes
-        members: dict[Charset, list[bool]] = {}
+        members: dict[int, list[bool]] = {}
+        """By the identity of the set, which may be a long tuple."""
         self.allowed: list[list[bool]] = []
         for state in nfa.states:
             if state.test is None:
                 self.allowed.append([])
                 continue
             charset = state.test.charset
-            if charset not in members:
-                members[charset] = classes_of_set(parts, charset)
+            if id(charset) not in members:
+                members[id(charset)] = classes_of_set(parts, charset)
             at_end = isinstance(state.test, Ahead) and state.test.at_end
-            self.allowed.append([*members[charset], at_end])
+            self.allowed.append([*members[id(charset)], at_end])
 
     def step(self, states: tuple[int, ...], cls: int) -> tuple[tuple[int, ...], bool]:
         """The list after a character of the class, and whether a match ends before it."""

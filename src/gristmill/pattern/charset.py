@@ -218,6 +218,10 @@ def two_stage(parts: Partition) -> tuple[NDArray[np.uint16], NDArray[np.uint8]]:
     """Lookup tables: the class of a code point is stage2[stage1[cp >> 8] * 256 + (cp & 255)]."""
     lengths = np.diff(parts.starts, append=NUM_CODE_POINTS)
     dense = np.repeat(parts.classes.astype(np.uint8), lengths).reshape(-1, 256)
+    is_alike = (dense == dense[:, :1]).all(axis=1)  # as most blocks are
     blocks: dict[bytes, int] = {}
-    stage1 = np.array([blocks.setdefault(row.tobytes(), len(blocks)) for row in dense], np.uint16)
-    return stage1, np.frombuffer(b"".join(blocks), np.uint8)
+    contents = [bytes((first,)) for first in dense[:, 0].tolist()]
+    for index in np.flatnonzero(~is_alike).tolist():
+        contents[index] = dense[index].tobytes()
+    stage1 = np.array([blocks.setdefault(content, len(blocks)) for content in contents], np.uint16)
+    return stage1, np.frombuffer(b"".join(block.ljust(256, block[-1:]) for block in blocks), np.uint8)
