@@ -124,6 +124,7 @@ def test_every_answer_has_headers_against_framing_and_sniffing(local, target):
         "/../../etc/passwd",
         "/page/../../html.py",
         "/api/runs/9",
+        pytest.param("/api/runs/" + "1" * 5000, id="no number"),
     ],
 )
 def test_a_path_that_is_no_file_of_the_run_is_not_found(local, path):

@@ -24,6 +24,7 @@ from gristmill.cli_train import add_counts, add_train
 from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
+from gristmill.report.words import printable
 
 if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except GristmillError as error:
-        print(f"gristmill: {_printable(str(error))}", file=sys.stderr)
+        print(f"gristmill: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"gristmill: {_printable(str(error))}", file=sys.stderr)
+        print(f"gristmill: {printable(str(error))}", file=sys.stderr)
         return 2
 
 
@@ -271,12 +272,7 @@ def _render_fact(value: object) -> str:
         return f"\n{'':<20}".join(map(_render_fact, value)) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{_render_fact(text)} {id_}" for text, id_ in value.items()) or "none"
-    return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    # A file or its name may hold anything, and a terminal obeys control characters.
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(str(value))
 
 
 def run_encode_command(arguments: argparse.Namespace) -> int:

@@ -140,7 +140,7 @@ while a run is at work in the folder."""
 
 def run_clean_command(arguments: argparse.Namespace) -> int:
     """Remove what lost attempts left."""
-    from gristmill.report.words import of_bytes, plural
+    from gristmill.report.words import of_bytes, plural, printable
     from gristmill.run.clean import clean
 
     found = clean(arguments.folder, is_dry=arguments.dry_run)
@@ -148,7 +148,7 @@ def run_clean_command(arguments: argparse.Namespace) -> int:
         print(msgspec.json.encode(found).decode())
         return 0
     for left in found:
-        print(f"{left.path}  {of_bytes(left.num_bytes) if left.num_bytes else ''}".rstrip())
+        print(f"{printable(left.path)}  {of_bytes(left.num_bytes) if left.num_bytes else ''}".rstrip())
     verb = "would be removed" if arguments.dry_run else "removed"
     total = of_bytes(sum(left.num_bytes for left in found))
     print(f"{plural(len(found), 'leftover')} {verb}, {total}" if found else "nothing is left over")

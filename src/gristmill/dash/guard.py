@@ -24,6 +24,7 @@ HEADERS = {
 }
 NO_TOKEN = b"gristmill dash: a token is needed; open the address that was printed, which ends in ?token=...\n"
 NO_HOST = b"gristmill dash: asked for by a name that is not this machine's; --token allows it\n"
+MAX_PATH = 1000
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 Scope = dict[str, Any]
@@ -68,6 +69,9 @@ class Guard:
         elif scope["path"] == "/" and b"token=" in scope["query_string"]:
             cookie = f"{_cookie_name(scope)}={self._token}; HttpOnly; SameSite=Strict; Path=/"
             await _answer(send_guarded, 303, b"", (b"location", b"/"), (b"set-cookie", cookie.encode()))
+            return
+        if len(scope["path"]) > MAX_PATH:  # an index of so many digits is no number to Python
+            await _answer(send_guarded, 404, b"")
             return
         await self._app(scope, receive, send_guarded)
 

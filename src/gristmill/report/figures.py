@@ -16,6 +16,8 @@ from gristmill.report.history import Event
 from gristmill.sidecars import Quarantined
 
 DEFAULT_ROW = 2048
+MAX_WHY = 1000
+"""Characters of an error that are shown."""
 
 
 def describe_plan(plan: Plan | CountPlan) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def problem(event: Event) -> dict[str, Any]:
         "event": "worker lost" if event.event == "retry" else event.event,
         "unit": event.unit,
         "worker": event.worker,
-        "why": event.why,
+        "why": event.why[:MAX_WHY],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gristmill.report.words import duration, of_bytes, of_count
+from gristmill.report.words import duration, of_bytes, of_count, printable
 from gristmill.run.folder import REPORT
 from gristmill.run.train import TrainResult
 from gristmill.training.figures import ScriptShare, measure_growth, script_shares, top_pieces
@@ -107,7 +107,7 @@ def render_training(result: TrainResult) -> str:
     else:
         facts["report"] = f"{result.folder}/{REPORT}"
     facts["output"] = result.output
-    return "\n".join(f"{name:<11} {value}" for name, value in facts.items())
+    return "\n".join(f"{name:<11} {printable(value)}" for name, value in facts.items())
 
 
 def _render_fit(fit: Fit) -> dict[str, str]:
