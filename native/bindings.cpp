@@ -771,6 +771,7 @@ NB_MODULE(_native, m) {
     using namespace gristmill;
     nb::set_leak_warnings(false);
     nb::exception<ModelError>(m, "ModelError", PyExc_ValueError);
+    m.def("limit_idle_blocks", &limit_idle_blocks, "max_bytes"_a);
     m.def("drop_idle_blocks", &drop_idle_blocks);
 
     nb::class_<Model>(m, "Model")

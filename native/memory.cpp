@@ -1,18 +1,25 @@
 #include "memory.hpp"
 
+#include <bit>
 #include <mutex>
 
 namespace gristmill {
 
 namespace {
 constexpr size_t kSmallestKept = 256 << 10;
-constexpr size_t kMostKept = 64 << 20;  // bytes
 
-// Few, and most are taken again at once.
+// Few, those given up last at the end: most are taken again at once.
 struct Idle {
     std::mutex mutex;
     std::vector<Pages> blocks;
-    size_t num_bytes = 0;
+    size_t num_bytes = 0, max_bytes = 16 << 20;
+
+    // Gives up the oldest until `added` more bytes may be kept.
+    void make_room(size_t added) {
+        size_t count = 0;
+        while (count < blocks.size() && num_bytes + added > max_bytes) num_bytes -= blocks[count++].size();
+        blocks.erase(blocks.begin(), blocks.begin() + static_cast<ptrdiff_t>(count));
+    }
 };
 
 Idle& idle() {
@@ -32,15 +39,23 @@ Pages take(size_t size) {
     }
     if (best == all.blocks.size()) return {};
     Pages taken = std::move(all.blocks[best]);
-    all.blocks[best] = std::move(all.blocks.back());
-    all.blocks.pop_back();
+    all.blocks.erase(all.blocks.begin() + static_cast<ptrdiff_t>(best));
     all.num_bytes -= taken.size();
     return taken;
+}
+
+// Sizes of blocks that come one after another differ by little: eight to each power of two.
+size_t rounded(size_t size) {
+    size_t step = std::bit_floor(size) / 8;
+    return (size + step - 1) / step * step;
 }
 }  // namespace
 
 Block::Block(size_t size) {
-    if (size >= kSmallestKept) pages_ = take(size);
+    if (size >= kSmallestKept) {
+        size = rounded(size);
+        pages_ = take(size);
+    }
     if (!pages_.data()) pages_ = Pages(size);
 }
 
@@ -48,7 +63,8 @@ void Block::give_back() noexcept {
     if (pages_.size() < kSmallestKept) return;
     Idle& all = idle();
     std::lock_guard lock(all.mutex);
-    if (all.num_bytes + pages_.size() > kMostKept) return;
+    if (pages_.size() > all.max_bytes) return;
+    all.make_room(pages_.size());
     try {
         all.blocks.push_back(std::move(pages_));
         all.num_bytes += all.blocks.back().size();
@@ -57,11 +73,17 @@ void Block::give_back() noexcept {
     }
 }
 
+void limit_idle_blocks(size_t max_bytes) {
+    Idle& all = idle();
+    std::lock_guard lock(all.mutex);
+    all.max_bytes = max_bytes;
+    all.make_room(0);
+}
+
 void drop_idle_blocks() {
     Idle& all = idle();
     std::lock_guard lock(all.mutex);
-    all.blocks.clear();
-    all.num_bytes = 0;
+    all.make_room(all.max_bytes);
 }
 
 }  // namespace gristmill

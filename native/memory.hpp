@@ -116,7 +116,8 @@ private:
     Pages pages_;
 };
 
-// Lets the system have what is kept for the next blocks.
+// What is kept for the next blocks: the most (16 MB unless told), and nothing of it from now on until the next is given up.
+void limit_idle_blocks(size_t max_bytes);
 void drop_idle_blocks();
 
 // An array that has room for as many as there may ever be, and memory for those there are: it grows where it lies. Its

@@ -12,6 +12,8 @@ from pathlib import Path
 from gristmill import _native
 
 PAGE_BYTES = resource.getpagesize()
+IDLE_BYTES = 24 << 20
+"""A thread's blocks of text, ids and payload, of several sizes."""
 
 
 def num_cores() -> int:
@@ -30,6 +32,11 @@ def keep_memory() -> None:
         set_option(-3, 32 << 20)  # M_MMAP_THRESHOLD, at most this
         set_option(-1, 1 << 30)  # M_TRIM_THRESHOLD
         set_option(-2, 64 << 20)  # M_TOP_PAD
+
+
+def keep_blocks(num_threads: int) -> None:
+    """Let so many threads that work on blocks at once use memory of blocks that are done."""
+    _native.limit_idle_blocks(num_threads * IDLE_BYTES)
 
 
 def available_memory() -> int:
