@@ -118,6 +118,8 @@ class TokenDataset(ABC):
                 f"an index is a number, a slice or a list of numbers, not {wanted.dtype}{wanted.shape}"
             )
         places = wanted.astype(np.int64)
+        if ((places >= 0) & (places < size)).all():
+            return places
         places[places < 0] += size
         outside = np.flatnonzero((places < 0) | (places >= size))
         if len(outside):
