@@ -536,15 +536,17 @@ void put_column(RowTable& table, size_t shard, nb::object array, const Table<int
 
 using RoomForBytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Copies row rows[order[i]] to its place order[i] of `out`, for i from `begin` on; returns the first i whose shard has
-// not been put, or how many there are.
-size_t take_rows(const RowTable& table, Offsets rows, Offsets order, size_t begin, RoomForBytes out) {
+// Copies row rows[order[i]] to its place order[i] of `out`, for i from `begin` on, in the order they come where none is
+// given; returns the first i whose shard has not been put, or how many there are.
+size_t take_rows(const RowTable& table, Offsets rows, std::optional<Offsets> order, size_t begin, RoomForBytes out) {
     size_t num_rows = rows.size(), row_bytes = table.row_bytes();
-    if (order.size() != num_rows || out.size() != num_rows * row_bytes) throw nb::value_error("arrays differ in length");
+    if ((order && order->size() != num_rows) || out.size() != num_rows * row_bytes) {
+        throw nb::value_error("arrays differ in length");
+    }
     std::vector<std::pair<RowTable::Found, uint8_t*>> found;
     found.reserve(num_rows);
     for (; begin < num_rows; ++begin) {
-        auto at = static_cast<uint64_t>(order.data()[begin]);
+        auto at = order ? static_cast<uint64_t>(order->data()[begin]) : begin;
         if (at >= num_rows) throw nb::index_error("order is outside the rows");
         int64_t row = rows.data()[at];
         if (row < 0 || row >= table.num_rows()) throw nb::index_error("no such row");
@@ -563,7 +565,8 @@ void bind_row_table(nb::module_& m) {
         .def("__init__", &new_row_table, nb::arg("starts").noconvert(), "row_bytes"_a)
         .def("put", &put_column, "shard"_a, "content"_a, nb::arg("starts").noconvert(), nb::arg("begins").noconvert())
         .def("drop", [](RowTable& table, size_t shard) { table.drop(check_shard(table, shard)); }, "shard"_a)
-        .def("take", &take_rows, nb::arg("rows").noconvert(), nb::arg("order").noconvert(), "begin"_a, nb::arg("out").noconvert());
+        .def("take", &take_rows, nb::arg("rows").noconvert(), nb::arg("order").noconvert().none(), "begin"_a,
+             nb::arg("out").noconvert());
 }
 
 train::Pieces pieces_of(const Bytes& bytes, const Offsets& offsets, const Array<uint64_t>& counts) {

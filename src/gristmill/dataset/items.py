@@ -162,6 +162,8 @@ class RowItems:
         self._starts = [0, *itertools.accumulate(shard.num_rows for shard in self._shards)]
         self._bounds = np.array(self._starts, np.int64)
         self._padded = np.array([shard.num_padding > 0 for shard in self._shards], np.bool_)
+        padded = np.flatnonzero(self._padded)
+        self._first_padded = self._starts[padded[0]] if len(padded) else self._starts[-1]
         self._opened: Cache[int, RowShard] = Cache(self._open, MAX_OPEN_SHARDS, self._forget)
         self._table: _native.RowTable | None = None
         self._units = _Segments(run)
@@ -186,12 +188,14 @@ class RowItems:
         as numbers of one kind."""
         if self._table is None or self.length is None:
             return None
-        # In the order of the shards, so that each is opened once where there are more than can be open.
-        order = np.argsort(items, kind="stable")
+        items = np.ascontiguousarray(items)
+        # In the order of the shards where there are more than can be open, so that each is opened once.
+        order = items.argsort(kind="stable") if len(self._shards) > self._opened.max_items else None
         out = empty((len(items), self.length), self._kind)
         flat, at = out.reshape(-1).view(np.uint8), 0
         while (at := self._table.take(items, order, at, flat)) < len(items):
-            shard = bisect_right(self._starts, int(items[order[at]])) - 1
+            item = items[at if order is None else order[at]]
+            shard = bisect_right(self._starts, int(item)) - 1
             column = self._column(shard)
             if column is None or column.dtype != self._kind:
                 return None
@@ -217,8 +221,10 @@ class RowItems:
 
     def any_may_pad(self, items: Offsets) -> bool:
         """As the manifest says of the rows' shards."""
+        if len(items) == 0 or items.max() < self._first_padded:
+            return False
         shards = self._bounds.searchsorted(items, side="right") - 1
-        return bool(np.take(self._padded, shards).any())
+        return bool(self._padded[shards].any())
 
     def borders(self, item: int) -> NDArray[Any]:
         """From the shard, or from the run's table of segments."""

@@ -48,8 +48,8 @@ Group = dict[str, Stretch]
 
 
 class Column(NamedTuple):
-    """Where the values of a column of all rows of a shard lie: those of rows `starts[g]` to `starts[g + 1]` one
-    after the other from byte `begins[g]` of `content` on."""
+    """Where the values of a column of all rows of a shard lie: those of rows `starts[g]` to `starts[g + 1]`
+    one after the other from byte `begins[g]` of `content` on."""
 
     content: NDArray[np.uint8]
     starts: NDArray[np.int64]
