@@ -233,6 +233,7 @@ def test_large_ids_and_rows_of_many_groups_are_mapped(tmp_path):
             dataset = gristmill.open(folder, columns=["input_ids", "cu_seqlens"], format=form)
             taken = dataset.take(np.arange(3500))
             np.testing.assert_array_equal(taken["input_ids"], rows.ids)
+            np.testing.assert_array_equal(dataset._items.gather(np.arange(3500), np.empty), rows.ids)
             assert [borders.tolist() for borders in taken["cu_seqlens"]] == [[0, 3, 5], [0, 8]] * 1750
 
 

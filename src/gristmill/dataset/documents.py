@@ -45,6 +45,10 @@ class DocumentItems:
         """Documents are not padded."""
         return False
 
+    def any_may_pad(self, items: Offsets) -> bool:
+        """Documents are not padded."""
+        return False
+
     def borders(self, item: int) -> NDArray[Any]:
         """One segment."""
         return np.array([0, len(self.ids(item))], np.int32)
@@ -88,6 +92,10 @@ class WindowItems:
         raise AssertionError("documents have no columns")
 
     def may_pad(self, item: int) -> bool:
+        """Windows are full."""
+        return False
+
+    def any_may_pad(self, items: Offsets) -> bool:
         """Windows are full."""
         return False
 

@@ -5,6 +5,7 @@ times what it takes to widen a batch into them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import weakref
@@ -43,10 +44,18 @@ def teach_allocator() -> None:
 
 def _piece(num_bytes: int) -> NDArray[np.uint8]:
     # A map, because an array over an array would be held by nothing: NumPy looks through to the last one.
-    memory = _take_kept(num_bytes) or mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE)
+    memory = _take_kept(num_bytes) or _new_memory(max(num_bytes, 1))
     piece = np.frombuffer(memory, np.uint8)
     weakref.finalize(piece, _kept.append, memory).atexit = False
     return piece
+
+
+def _new_memory(num_bytes: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE)
+    # A tenth less work for who receives batches of 256 rows; other systems have none.
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
 
 
 def _take_kept(num_bytes: int) -> mmap.mmap | None:

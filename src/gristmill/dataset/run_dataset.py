@@ -180,7 +180,8 @@ class RunDataset(TokenDataset):
         places = items.tolist()
         if self.row_length is None:
             found = [
-                self._derive(self._items.ids(place)[None].astype(self._id_type), [place]) for place in places
+                self._derive(self._items.ids(place)[None].astype(self._id_type), items[at : at + 1])
+                for at, place in enumerate(places)
             ]
             return {name: [columns[name][0] for columns in found] for name in self.columns}
         # In the order of the shards, so that each is opened once where there are more than can be open.
@@ -191,30 +192,38 @@ class RunDataset(TokenDataset):
         ids = both[0]
         for at in order:
             ids[at] = self._items.ids(places[at])
-        return self._derive(ids, places, both[1] if self._is_paired else None)
+        return self._derive(ids, items, both[1] if self._is_paired else None)
 
     def take_narrow(self, items: Offsets, empty: Empty) -> tuple[Taken, Kinds]:
         """Ids as they lie in the shards; labels that are the ids share their memory."""
-        order = np.argsort(items, kind="stable").tolist()
-        places = items.tolist()
-        if self.row_length is None or not places:
+        ids = self._narrow_ids(items, empty) if self.row_length is not None and len(items) else None
+        if ids is None:
             return self.take(items, empty), {}
-        kind = self._items.ids(places[order[0]]).dtype
-        ids = empty((len(places), self.row_length), kind)
-        for at in order:
-            own = self._items.ids(places[at])
-            if own.dtype != kind:  # a file that is not as the others are
-                return self.take(items, empty), {}
-            ids[at] = own
-        taken = self._derive(ids, places, ids)
+        taken = self._derive(ids, items, ids)
         wanted = {"input_ids": self._id_type, "labels": self._label_type}
         return taken, narrower(taken, {name: kind for name, kind in wanted.items() if name in taken})
 
-    def _derive(self, ids: NDArray[Any], places: list[int], spare: NDArray[Any] | None = None) -> Taken:
+    def _narrow_ids(self, items: Offsets, empty: Empty) -> NDArray[Any] | None:
+        """As they are stored, side by side; None where that is of two kinds."""
+        found = self._items.gather(items, empty) if isinstance(self._items, RowItems) else None
+        if found is not None:
+            return found
+        order, places = np.argsort(items, kind="stable").tolist(), items.tolist()
+        kind = self._items.ids(places[order[0]]).dtype
+        ids = empty((len(places), self.row_length or 0), kind)
+        for at in order:
+            own = self._items.ids(places[at])
+            if own.dtype != kind:  # a file that is not as the others are
+                return None
+            ids[at] = own
+        return ids
+
+    def _derive(self, ids: NDArray[Any], items: Offsets, spare: NDArray[Any] | None = None) -> Taken:
         """All columns of items of one length, whose ids these are; `spare` is room for labels, or the ids
         where labels need no room of their own."""
         taken: Taken = {"input_ids": ids}
-        is_full = not any(map(self._items.may_pad, places))
+        is_full = not self._items.any_may_pad(items)
+        places: list[int] = items.tolist()
         rows: Rows | None = None
         for name in self.columns[1:]:
             if name == BORDERS:

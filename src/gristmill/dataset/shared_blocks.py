@@ -83,8 +83,8 @@ class Room:
     def __init__(self, block: Block) -> None:
         self.block = block
         self._whole = block.held(block.hold())
-        self._begin = self._whole.ctypes.data
         self._used = HEAD_BYTES
+        self._laid: list[tuple[NDArray[Any], Place]] = []
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """An array in the block, or elsewhere where it is full."""
@@ -93,11 +93,17 @@ class Room:
         if place.at + num_bytes > self.block.num_bytes:
             return np.empty(shape, dtype)
         self._used += -(-num_bytes // HEAD_BYTES) * HEAD_BYTES
-        return array_at(self._whole, place)
+        array = array_at(self._whole, place)
+        self._laid.append((array, place))
+        return array
 
     def place_of(self, array: NDArray[Any]) -> Place | None:
-        """Where an array lies in the block; None where it lies elsewhere."""
-        at = array.__array_interface__["data"][0] - self._begin
+        """Where an array that `empty` has made lies in the block, or a part of one; None where it lies
+        elsewhere."""
+        for own, place in self._laid:
+            if own is array:
+                return place
+        at = array.__array_interface__["data"][0] - self._whole.__array_interface__["data"][0]
         is_inside = (
             at >= HEAD_BYTES and at + array.nbytes <= self.block.num_bytes and array.flags.c_contiguous
         )

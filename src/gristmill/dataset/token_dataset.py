@@ -117,6 +117,8 @@ class TokenDataset(ABC):
             raise TypeError(
                 f"an index is a number, a slice or a list of numbers, not {wanted.dtype}{wanted.shape}"
             )
+        if wanted.dtype == np.int64 and int(wanted.view(np.uint64).max(initial=0)) < size:
+            return wanted  # a number under 0 is a very large one there
         places = wanted.astype(np.int64)
         places[places < 0] += size
         outside = np.flatnonzero((places < 0) | (places >= size))

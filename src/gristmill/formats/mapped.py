@@ -47,6 +47,16 @@ Group = dict[str, Stretch]
 """Columns of neighbouring rows."""
 
 
+class Column(NamedTuple):
+    """Where the values of a column of all rows of a shard lie: those of rows `starts[g]` to `starts[g + 1]`
+    one after the other from byte `begins[g]` of `content` on."""
+
+    content: NDArray[np.uint8]
+    starts: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    dtype: np.dtype[Any]
+
+
 class MappedRows:
     """Rows in mapped files, one for all columns or one for each."""
 
@@ -78,6 +88,14 @@ class MappedRows:
         size = self._length * dtype.itemsize
         begin = at + (item - self._starts[number]) * size
         return self._contents[name][begin : begin + size].view(dtype)
+
+    def column(self, name: str) -> Column | None:
+        """A column whose rows have one length, where it lies; None where not all of it is of one kind."""
+        stretches = [group[name] for group in self._groups]
+        if len({stretch.dtype for stretch in stretches}) != 1:
+            return None
+        begins = np.array([stretch.at for stretch in stretches], np.int64)
+        return Column(self._contents[name], np.array(self._starts, np.int64), begins, stretches[0].dtype)
 
     def _borders(self, number: int, row: int) -> NDArray[Any]:
         at, num_values, dtype = self._groups[number][BORDERS]
