@@ -9,6 +9,7 @@ from gristmill.errors import ResumeError, RunError
 from gristmill.job import make_training
 from gristmill.read import Slice
 from gristmill.run.count import count
+from gristmill.run.early import NOTHING
 from gristmill.run.folder import INVENTORY, locked
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import cut_of
@@ -28,7 +29,7 @@ def make_config(corpus, **options):
 def run_count(corpus, folder, *, force=False, **options):
     with locked(folder):
         config = make_config(corpus, **options)
-        return count(config, folder, force=force, on_progress=None, processes=()).counted
+        return count(config, folder, force=force, on_progress=None, early=NOTHING).counted
 
 
 def count_plainly(documents, folder, *, weight=1):

@@ -257,12 +257,12 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):
 
 
 def test_as_many_workers_start_early_as_the_memory_holds(monkeypatch, tokenizer, tmp_path):
-    from gristmill.run import process
+    from gristmill.run import early, process
 
     started = []
     monkeypatch.setattr(process, "WorkerProcess", lambda **_: started.append(1))
     job = make_config(tokenizer, "a", "b", run__backend="local", run__workers=1000, run__memory="600MB")
-    process.start_early(job)
+    early.start_early(job)
     assert 1 <= len(started) <= 5
 
 

@@ -37,7 +37,7 @@ from gristmill.job import (
 from gristmill.report.words import printable
 
 if TYPE_CHECKING:
-    from gristmill.run.process import WorkerProcess
+    from gristmill.run.early import Early
 
 PRESETS = (
     "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
@@ -244,19 +244,18 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
 
 def run_tokenize_command(arguments: argparse.Namespace) -> int:
     """Do the job and say what came of it; units that failed are status 1."""
-    from gristmill.run.process import start_early
+    from gristmill.run.early import start_early
 
     job = job_of(arguments)
-    processes = start_early(job)
+    early = start_early(job)
     try:
         with page_beside(job.write.output, arguments):
-            return _tokenize(job, processes, arguments)
+            return _tokenize(job, early, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(job.write.output)
         raise
     finally:
-        for process in processes:
-            process.end()
+        early.end()
 
 
 def show_interrupted(folder: str) -> None:
@@ -266,7 +265,7 @@ def show_interrupted(folder: str) -> None:
     print(f"gristmill: {render_interrupted(folder)}", file=sys.stderr, flush=True)
 
 
-def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> int:
+def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) -> int:
     # Imported while the workers start.
     from gristmill.report.html import write_report
     from gristmill.report.summary import render_result
@@ -279,7 +278,7 @@ def _tokenize(job: TokenizeConfig, processes: list[WorkerProcess], arguments: ar
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
         on_progress = view.show if view else None
-        result = tokenize(job, force=arguments.force, on_progress=on_progress, processes=processes)
+        result = tokenize(job, force=arguments.force, on_progress=on_progress, early=early)
     write_report(result.folder, is_new=result.last is not None)
     rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:

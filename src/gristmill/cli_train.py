@@ -25,7 +25,7 @@ from gristmill.errors import ConfigError
 from gristmill.job import TRAINING_SECTIONS, make_training
 
 if TYPE_CHECKING:
-    from gristmill.run.process import WorkerProcess
+    from gristmill.run.early import Early
     from gristmill.run.train import TrainResult
 
 OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -116,7 +116,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 def run_train_command(arguments: argparse.Namespace) -> int:
     """Count, learn, write the tokenizer, and say what came of it."""
-    from gristmill.run.process import start_early
+    from gristmill.run.early import NOTHING, start_early
 
     values, overrides = gather_options(arguments, OPTIONS, TRAINING_SECTIONS, LISTS)
     job = make_training(values, overrides)
@@ -127,16 +127,15 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     from gristmill.training.output import Output
 
     folder = Path(job.count.folder or Output.of(job.learn.output).run_folder)
-    processes = [] if job.learn.from_counts else start_early(job)
+    early = NOTHING if job.learn.from_counts else start_early(job)
     try:
         with page_beside(str(folder), arguments):
-            result = _train(job, processes, arguments)
+            result = _train(job, early, arguments)
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(str(folder))
         raise
     finally:
-        for process in processes:
-            process.end()
+        early.end()
     if arguments.plot is not None:
         from gristmill.report.training_plot import write_training_plot
 
@@ -151,7 +150,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse.Namespace) -> TrainResult:
+def _train(job: TrainConfig, early: Early, arguments: argparse.Namespace) -> TrainResult:
     # Imported while the workers start.
     from gristmill.report.html import write_report
     from gristmill.report.view import View
@@ -166,7 +165,7 @@ def _train(job: TrainConfig, processes: list[WorkerProcess], arguments: argparse
                 force=arguments.force,
                 on_progress=view.show if view else None,
                 on_learning=_show_learning if is_terminal else None,
-                processes=processes,
+                early=early,
             )
     finally:
         if is_terminal:

@@ -99,7 +99,7 @@ class ClusterBackend:
         self._prepare = b""
         self._workers: dict[Any, _Worker] = {}
         self._free: dict[Any, None] = {}
-        self._num_in_flight = self._num_failed_starts = self._num_met = 0
+        self._num_in_flight = self._num_idle = self._num_failed_starts = self._num_met = 0
         self._is_one_astray = False
         """Whether an attempt that was given up may still be going on."""
         self._looked_at = 0.0
@@ -174,10 +174,11 @@ class ClusterBackend:
             self._leave()
 
     def close(self) -> None:
-        """End every worker; what it had not committed is as if it had never been."""
+        """End every worker; what it had not committed is as if it had never been. Again: nothing."""
         self._dismiss(list(self._workers))
         if self._store is not None:
             revoke_leases(self._store.path)
+            self._store = None  # from here on the folder may be another run's
         self._cluster.close()
 
     def _leave(self) -> None:
@@ -210,7 +211,8 @@ class ClusterBackend:
 
     def _assign(self, queue: TaskQueue) -> None:
         """Give workers what is waiting; near the end one unit each, so that none waits behind another."""
-        is_many = len(queue.waiting) >= len(self._workers) and not queue.alone
+        # Those that have nothing yet come first, also where they are still on their way.
+        is_many = len(queue.waiting) >= len(self._workers) + self._num_idle and not queue.alone
         most = MAX_IN_FLIGHT if is_many else 1
         for key in list(self._free):
             worker = self._workers[key]
@@ -225,6 +227,7 @@ class ClusterBackend:
     def _give(self, worker: _Worker, task: Task) -> None:
         if not worker.tasks:
             worker.since = time.time()
+            self._num_idle -= 1
         worker.tasks[task.unit] = task
         self._num_in_flight += 1
         self._cluster.call(worker.key, "run", self._prepare, msgspec.json.encode(task))
@@ -252,6 +255,7 @@ class ClusterBackend:
         if isinstance(message, Done):
             task = worker.tasks.pop(message.record.unit)
             self._num_in_flight -= 1
+            self._num_idle += not worker.tasks
             worker.is_alone = False
             self._free[worker.key] = None
             yield Outcome(task, message.record, None)
@@ -360,12 +364,14 @@ class ClusterBackend:
     def _start(self) -> None:
         key = self._cluster.start(memory_bytes=self._worker_bytes())
         self._workers[key] = _Worker(key)
+        self._num_idle += 1
         self._cluster.call(key, "load", self._load)
 
     def _end(self, key: Any) -> None:
         worker = self._workers.pop(key)
         self._free.pop(key, None)
         self._num_in_flight -= len(worker.tasks)
+        self._num_idle -= not worker.tasks
         self._cluster.end(key)
 
 

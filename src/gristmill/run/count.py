@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from gristmill.records import FileRecord, Ledger
 from gristmill.run.backends import open_backend
 from gristmill.run.cutting import settle_cut
 from gristmill.run.done import DoneUnits
+from gristmill.run.early import Early
 from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.folder import (
     COUNTED,
@@ -32,7 +32,6 @@ from gristmill.run.folder import (
     write_json,
 )
 from gristmill.run.machine import describe_machine
-from gristmill.run.process import WorkerProcess
 from gristmill.run.progress import OnProgress, Progress
 from gristmill.run.quarantine import QuarantineDraft
 from gristmill.run.resume import plan_or_resume, settled_commit
@@ -74,11 +73,11 @@ def count(
     *,
     force: bool,
     on_progress: OnProgress | None,
-    processes: Sequence[WorkerProcess],
+    early: Early,
 ) -> CountOutcome:
     """Count the pieces of the job's inputs, or answer from what was counted before."""
     cut = settle_cut(config)
-    backend = open_backend(config, processes)
+    backend = open_backend(config, early)
     try:
         listing = find_inputs(config.read, commit=settled_commit(folder, config.read, force=force))
         files = tuple(listing.files)

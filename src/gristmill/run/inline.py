@@ -15,9 +15,10 @@ from gristmill.config import RunJob, TokenizeConfig
 from gristmill.limits import Block
 from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
+from gristmill.run.early import Early
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, encodes_on_gpu, is_frugal, tokenizer_to_load
+from gristmill.run.process import encodes_on_gpu, is_frugal, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import give_back_memory, keep_blocks, keep_memory, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
@@ -39,7 +40,7 @@ PARALLEL_ENGINES = ("native", "cuda")
 class InlineBackend:
     """No other process: nothing to start, one tokenizer in memory, and the simplest to debug."""
 
-    def __init__(self, config: RunJob, _processes: Sequence[WorkerProcess]) -> None:
+    def __init__(self, config: RunJob, _early: Early) -> None:
         before = resident_bytes()  # of whatever program this is
         named = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
         self._tokenizer = load_configured(named) if named else None

@@ -14,6 +14,7 @@ from gristmill.config import RunJob, TokenizeConfig
 from gristmill.errors import RunError
 from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue, smaller_blocks
 from gristmill.run.budget import FULL, RUN_BYTES, Budget, settle_budget
+from gristmill.run.early import Early
 from gristmill.run.messages import (
     Done,
     Failed,
@@ -39,7 +40,7 @@ POLL_S = 0.1
 class LocalBackend:
     """Worker processes on this machine."""
 
-    def __init__(self, config: RunJob, processes: Sequence[WorkerProcess]) -> None:
+    def __init__(self, config: RunJob, early: Early) -> None:
         self._config = config
         self._budget = settle_budget(config)
         # What the program round a run holds is not the run's.
@@ -48,9 +49,9 @@ class LocalBackend:
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
         # They load the tokenizer while the run is being planned.
-        for process in processes:
+        for process in early.processes:
             self._start(process)
-        for _ in range(len(processes), self._budget.num_workers):
+        for _ in range(len(early.processes), self._budget.num_workers):
             self._start()
 
     def facts(self) -> TokenizerFacts | None:

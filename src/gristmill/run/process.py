@@ -204,16 +204,6 @@ def _sizes(inputs: Iterable[str], expansion: int) -> Iterator[int]:
             yield from _sizes(found, expansion) if found else [UNKNOWN_BYTES]
 
 
-def start_early(config: RunJob) -> list[WorkerProcess]:
-    """Workers that a job will need, if it needs any; a run that looks finished may need none."""
-    folder = config.write.output if isinstance(config, TokenizeConfig) else ""
-    is_finished = bool(folder) and "://" not in folder and os.path.exists(f"{folder}/manifest.json")
-    if choose_backend(config) != "local" or is_finished:
-        return []
-    fitting = max(1, memory_of(config.run) // WORKER_BYTES)
-    return [start_worker(config) for _ in range(min(config.run.workers or num_cores(), fitting))]
-
-
 def start_worker(config: RunJob) -> WorkerProcess:
     """A worker for a job."""
     return WorkerProcess(is_frugal=is_frugal(config.run))

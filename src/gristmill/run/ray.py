@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import queue
@@ -13,11 +14,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 
-from gristmill.config import RunConfig
+from gristmill.config import RunConfig, RunJob
 from gristmill.errors import ConfigError, MissingPackageError, RunError
-from gristmill.run.cluster import MAX_IN_FLIGHT, Reply, Room
+from gristmill.run.cluster import MAX_IN_FLIGHT, ClusterBackend, Reply, Room
 from gristmill.run.remote_worker import RemoteWorker
 from gristmill.run.resources import num_cores
 
@@ -34,6 +35,8 @@ MAX_WORDS = 500
 COLOURS = re.compile(r"(\x1b|\\x1b)\[\d*m")
 """Put into words by Ray, at times spelled out."""
 CONNECT_S = 10.0
+TELL_S = 0.05
+"""In which a cluster is told that a driver leaves; one that was not told sees it."""
 PATIENCE_S = 300.0
 """Until a cluster that could not hold a worker when it was asked for one must have grown."""
 
@@ -41,12 +44,15 @@ PATIENCE_S = 300.0
 class RayCluster:
     """Workers are actors of one CPU each, with their memory declared, spread over the nodes."""
 
-    def __init__(self, run: RunConfig) -> None:
+    def __init__(self, run: RunConfig, *, is_last: bool = False) -> None:
+        """Join or start it; `is_last`: the process ends with the run, and need not wait until it has left."""
+        _wait_until_left()
         # One that this program has connected to before is used, and left alone at the end.
         self._is_own = not ray.is_initialized()
+        self._is_left_behind = False
         if self._is_own:
             with _own_signals():
-                connect(run)
+                self._is_left_behind = connect(run) == "joined" and is_last
         self._inbox: queue.SimpleQueue[tuple[Any, str, Future[bytes]]] = queue.SimpleQueue()
         self._actor = ray.remote(_Actor)
         self._asked_for = 0
@@ -118,9 +124,32 @@ class RayCluster:
 
     def close(self) -> None:
         """Leave the cluster, or end it where it is our own."""
-        if self._is_own:
+        if not self._is_own:
+            return
+        self._is_own = False
+        if self._is_left_behind:
+            _leave_behind()
+        else:
             with _own_signals():
                 ray.shutdown()
+
+
+LEAVING: list[threading.Thread] = []
+"""At most one, as a process has one connection."""
+
+
+def _leave_behind() -> None:
+    """Leave meanwhile: the cluster is told at once, then Ray waits 0.25 s for a poll of its own."""
+    thread = threading.Thread(target=ray.shutdown, name="leave", daemon=True)
+    LEAVING.append(thread)
+    atexit.register(_wait_until_left)  # before what Ray does there, should the process not end at once
+    thread.start()
+    thread.join(TELL_S)
+
+
+def _wait_until_left() -> None:
+    while LEAVING:
+        LEAVING.pop().join()
 
 
 class _Actor(RemoteWorker):
@@ -131,15 +160,25 @@ class _Actor(RemoteWorker):
         return super().load(message, node or ray.get_runtime_context().get_node_id())
 
 
-def connect(run: RunConfig) -> None:
-    """Join the cluster that a job names, or start one here."""
+def open_ray(config: RunJob, *, is_last: bool = False) -> ClusterBackend:
+    """A backend whose workers are on a Ray cluster, and on their way."""
+    cluster = RayCluster(config.run, is_last=is_last)
+    try:
+        return ClusterBackend(config, cluster)
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def connect(run: RunConfig) -> Literal["joined", "client", "started"]:
+    """Join the cluster that a job names, from within or as a client of it, or start one here."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     address = os.environ.get("RAY_ADDRESS") if run.ray_address in (None, "auto") else run.ray_address
     if address != "local":
         try:
             _check_reachable(address or "")
             _join(address or "auto", quiet)
-            return
+            return "client" if (address or "").startswith("ray://") else "joined"
         except Exception as error:
             if address or run.ray_address:
                 raise RunError(
@@ -154,6 +193,7 @@ def connect(run: RunConfig) -> None:
         include_dashboard=False,
         **quiet,
     )
+    return "started"
 
 
 def _join(address: str, quiet: dict[str, Any]) -> None:

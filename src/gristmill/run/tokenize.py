@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
 import msgspec
@@ -19,6 +19,7 @@ from gristmill.read import Listing, find_inputs
 from gristmill.records import Manifest
 from gristmill.run.backends import open_backend
 from gristmill.run.done import DoneUnits
+from gristmill.run.early import NOTHING, Early
 from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
@@ -32,7 +33,7 @@ from gristmill.run.folder import (
     whole_records,
 )
 from gristmill.run.machine import describe_machine
-from gristmill.run.process import WorkerProcess, check_reachable
+from gristmill.run.process import check_reachable
 from gristmill.run.progress import OnProgress, Progress, Snapshot
 from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import TokenizerFacts, identity_of, settle_layout, settle_sizes
@@ -75,13 +76,13 @@ def tokenize(
     *,
     force: bool = False,
     on_progress: OnProgress | None = None,
-    processes: Sequence[WorkerProcess] = (),
+    early: Early = NOTHING,
 ) -> RunResult:
     """Do a job: from the files it names to shards in its run folder.
 
     The same call again takes up a run that was cut short, and answers at once where it was finished; `force`
-    starts over. `on_progress` is called a few times a second. `processes` are workers that were started
-    before."""
+    starts over. `on_progress` is called a few times a second. `early` is what was started
+    before, and ends with the run."""
     start = time.monotonic()
     config = settle_sizes(config)
     check_reachable(config)
@@ -90,7 +91,7 @@ def tokenize(
     with closing(store), held(store):
         if not force and (finished := _finished_before(config, store)) is not None:
             return finished
-        backend = open_backend(config, processes)
+        backend = open_backend(config, early)
         try:
             versions = tokenizer_versions(config.tokenizer.source)
             commit = settled_commit(folder, config.read, force=force)

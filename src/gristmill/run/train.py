@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from gristmill.config import TrainConfig
 from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
 from gristmill.run.cutting import check_counts, load_base
+from gristmill.run.early import NOTHING, Early
 from gristmill.run.folder import (
     CHECKPOINT,
     INVENTORY,
@@ -25,7 +25,7 @@ from gristmill.run.folder import (
     write_json,
 )
 from gristmill.run.learn import OnLearning, check_training, learn_merges
-from gristmill.run.process import WorkerProcess, is_frugal
+from gristmill.run.process import is_frugal
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, give_back_memory, num_cores, peak_resident_bytes
 from gristmill.run.warn import training_warnings, vocabulary_warnings
@@ -70,7 +70,7 @@ def train(
     force: bool = False,
     on_progress: OnProgress | None = None,
     on_learning: OnLearning | None = None,
-    processes: Sequence[WorkerProcess] = (),
+    early: Early = NOTHING,
 ) -> TrainResult:
     """Do a job: from the files it names to a tokenizer.json.
 
@@ -86,7 +86,7 @@ def train(
     clock = Phases()
     with locked(folder):
         try:
-            outcome = _count(config, folder, force=force, on_progress=on_progress, processes=processes)
+            outcome = _count(config, folder, force=force, on_progress=on_progress, early=early)
             clock.end("count", outcome.peak_memory_bytes if outcome else None)
             inventory, left_out = _inventory(config, folder)
             if is_frugal(config.run):

@@ -1,0 +1,46 @@
+"""What a command starts of a run before it imports the rest of it: its workers take longest to come."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from gristmill.config import RunJob, TokenizeConfig
+from gristmill.run.process import WORKER_BYTES, WorkerProcess, choose_backend, memory_of, start_worker
+from gristmill.run.resources import num_cores
+
+if TYPE_CHECKING:
+    from gristmill.run.work import Backend
+
+
+class Early(NamedTuple):
+    """Workers that are on their way: processes, or what drives a cluster."""
+
+    processes: tuple[WorkerProcess, ...] = ()
+    backend: Backend | None = None
+
+    def end(self) -> None:
+        """Whatever of it is still there ends now."""
+        for process in self.processes:
+            process.end()
+        if self.backend is not None:
+            self.backend.close()
+
+
+NOTHING = Early()
+
+
+def start_early(config: RunJob) -> Early:
+    """Workers that a job will need, if it needs any; a run that looks finished may need none."""
+    folder = config.write.output if isinstance(config, TokenizeConfig) else ""
+    is_finished = bool(folder) and "://" not in folder and os.path.exists(f"{folder}/manifest.json")
+    backend = choose_backend(config)
+    if is_finished or backend == "inline":
+        return NOTHING
+    if backend == "ray":
+        from gristmill.run.ray import open_ray
+
+        return Early(backend=open_ray(config, is_last=True))
+    fitting = max(1, memory_of(config.run) // WORKER_BYTES)
+    num_workers = min(config.run.workers or num_cores(), fitting)
+    return Early(processes=tuple(start_worker(config) for _ in range(num_workers)))
