@@ -35,7 +35,7 @@ MAX_WORDS = 500
 COLOURS = re.compile(r"(\x1b|\\x1b)\[\d*m")
 """Put into words by Ray, at times spelled out."""
 CONNECT_S = 10.0
-TELL_S = 0.05
+TELL_S = 0.03
 """In which a cluster is told that a driver leaves; one that was not told sees it."""
 PATIENCE_S = 300.0
 """Until a cluster that could not hold a worker when it was asked for one must have grown."""
