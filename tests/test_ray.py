@@ -71,20 +71,20 @@ def whole(tokenizer, corpus, tmp_path_factory):
     return output_bytes(folder)
 
 
-def workers_of(cluster):
-    """Processes of the workers on all nodes."""
+def workers_of(cluster, title=b"ray::_Actor"):
+    """Processes of the workers on all nodes; Ray gives them a title that tells what they are at."""
     found = []
     for node in cluster.list_all_nodes():
         for raylet in node.all_processes.get("raylet", []):
-            found += [pid for pid in children_of(raylet.process.pid) if is_worker(pid)]
+            found += [pid for pid in children_of(raylet.process.pid) if title_of(pid).startswith(title)]
     return found
 
 
-def is_worker(pid):
+def title_of(pid):
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::_Actor")
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""
 
 
 def wait_for_units(output, process, count):
@@ -123,8 +123,9 @@ def test_a_killed_worker_and_a_removed_node_change_no_byte(cluster, tokenizer, c
     output = tmp_path / "out"
     process = start(cluster, tokenizer, corpus, output)
     wait_for_units(output, process, 3)
-    killed = workers_of(cluster)[0]
-    os.kill(killed, signal.SIGKILL)
+    # One that is at a unit: another may just have come, and nothing would be lost with it.
+    wait_until(lambda: process.poll() is not None or workers_of(cluster, b"ray::_Actor.run"), seconds=120)
+    os.kill(workers_of(cluster, b"ray::_Actor.run")[0], signal.SIGKILL)
     wait_for_units(output, process, 6)
     removed = cluster.list_all_nodes()[-1]
     cluster.remove_node(removed, allow_graceful=False)

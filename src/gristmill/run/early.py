@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
@@ -18,6 +19,8 @@ class Early(NamedTuple):
 
     processes: tuple[WorkerProcess, ...] = ()
     backend: Backend | None = None
+    since: float | None = None
+    """When it was begun, by the clock that never goes back."""
 
     def end(self) -> None:
         """Whatever of it is still there ends now."""
@@ -34,13 +37,13 @@ def start_early(config: RunJob) -> Early:
     """Workers that a job will need, if it needs any; a run that looks finished may need none."""
     folder = config.write.output if isinstance(config, TokenizeConfig) else ""
     is_finished = bool(folder) and "://" not in folder and os.path.exists(f"{folder}/manifest.json")
-    backend = choose_backend(config)
+    backend, since = choose_backend(config), time.monotonic()
     if is_finished or backend == "inline":
         return NOTHING
     if backend == "ray":
         from gristmill.run.ray import open_ray
 
-        return Early(backend=open_ray(config, is_last=True))
+        return Early(backend=open_ray(config, is_last=True), since=since)
     fitting = max(1, memory_of(config.run) // WORKER_BYTES)
     num_workers = min(config.run.workers or num_cores(), fitting)
-    return Early(processes=tuple(start_worker(config) for _ in range(num_workers)))
+    return Early(processes=tuple(start_worker(config) for _ in range(num_workers)), since=since)

@@ -35,6 +35,18 @@ MAX_WORDS = 500
 COLOURS = re.compile(r"(\x1b|\\x1b)\[\d*m")
 """Put into words by Ray, at times spelled out."""
 CONNECT_S = 10.0
+ADDRESS = re.compile(r"(ray://)?(\[[0-9a-fA-F:]+\]|[^:/\[\]\s]+)(?::(\d{1,5}))?")
+CLIENT_PORT = 10001
+HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""How a client begins: the words of the standard, and a frame of settings that sets nothing."""
+HTTP2_SETTINGS = b"\4"
+"""The type of the frame with which a server answers."""
+START_ONE = "start one with `ray start --head`, or use --ray-address local"
+LET_IN = (
+    "something answers there: if it is a cluster that asks for a token, set RAY_AUTH_MODE=token; if not, is "
+    "it another port, or another version of Ray?"
+)
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 TELL_S = 0.03
 """In which a cluster is told that a driver leaves; one that was not told sees it."""
 PATIENCE_S = 300.0
@@ -174,31 +186,37 @@ def open_ray(config: RunJob, *, is_last: bool = False) -> ClusterBackend:
         raise
 
 
-def connect(run: RunConfig) -> Literal["joined", "client", "started"]:
+Connected = Literal["joined", "client", "started"]
+
+
+def connect(run: RunConfig) -> Connected:
     """Join the cluster that a job names, from within or as a client of it, or start one here."""
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    address = os.environ.get("RAY_ADDRESS") if run.ray_address in (None, "auto") else run.ray_address
-    if address != "local":
-        try:
-            _check_reachable(address or "")
-            _join(address or "auto", quiet)
-            if (address or "").startswith("ray://"):
-                return "client"
-            _spare_serializers()
-            return "joined"
-        except Exception as error:
-            if address or run.ray_address:
-                raise RunError(
-                    f"no Ray cluster could be joined at {address or run.ray_address} ({_words(error)}); "
-                    "start one with `ray start --head`, or use --ray-address local"
-                ) from error
+    is_given = run.ray_address not in (None, "auto")
+    named = run.ray_address if is_given else os.environ.get("RAY_ADDRESS") or None
+    address = "auto" if named is None else named
+    if address == "local":
+        return _start_here(run)
+    source = "run.ray_address" if is_given else "RAY_ADDRESS in the environment"
+    endpoint, remedy = _endpoint(address, source), START_ONE
+    try:
+        if endpoint is not None:
+            _check_reachable(*endpoint)
+            remedy = LET_IN
+        return _join(address)
+    except Exception as error:
+        if named is None and run.ray_address is None:
+            return _start_here(run)
+        raise RunError(f"no Ray cluster could be joined at {address} ({_words(error)}); {remedy}") from error
+
+
+def _start_here(run: RunConfig) -> Connected:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address="local",
         num_cpus=run.workers or num_cores(),
         object_store_memory=OBJECT_STORE_BYTES,
         include_dashboard=False,
-        **quiet,
+        **QUIET,
     )
     _spare_serializers()
     return "started"
@@ -216,21 +234,47 @@ def _spare_serializers() -> None:
             addons.apply = usual
 
 
-def _join(address: str, quiet: dict[str, Any]) -> None:
+def _join(address: str) -> Connected:
+    if not address.startswith("ray://"):
+        ray.init(address=address, **QUIET)
+        _spare_serializers()
+        return "joined"
     try:
-        ray.init(address=address, **quiet)
+        ray.init(address=address, **QUIET)
+    except ConnectionError:  # after all the time that Ray gives it
+        raise
     except Exception:
-        if not address.startswith("ray://"):
-            raise
         # What the cluster starts for each such driver crashes at times while it is forked (one time in ten).
-        ray.init(address=address, **quiet)
+        ray.init(address=address, **QUIET)
+    return "client"
 
 
-def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
-    host, _, port = address.rpartition("//")[2].partition("/")[0].rpartition(":")
-    if port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+def _endpoint(address: str, source: str) -> tuple[str, int] | None:
+    """Where a cluster listens; None where only Ray knows."""
+    found = ADDRESS.fullmatch(address)
+    scheme, host, port = found.groups() if found else (None, "", None)
+    if found and (port or scheme):
+        return host.strip("[]"), int(port or CLIENT_PORT)
+    if address == "auto" or ("://" in address and not address.startswith("http")):
+        return None
+    raise ConfigError(
+        f"{source} is {address!r}; it is auto, local, HOST:6379 (what `ray start --head` prints) or "
+        "ray://HOST:10001"
+    )
+
+
+def _check_reachable(host: str, port: int) -> None:
+    """Refuse at once what does not begin to speak HTTP/2, as Ray does: it would itself try for a minute."""
+    with socket.create_connection((host, port), timeout=CONNECT_S) as connection:
+        if os.environ.get("RAY_USE_TLS", "0").lower() not in ("", "0", "false"):
+            return
+        connection.sendall(HTTP2_HELLO)
+        try:
+            answer = connection.recv(4, socket.MSG_WAITALL)
+        except TimeoutError:
+            answer = b""
+        if answer[3:] != HTTP2_SETTINGS:
+            raise ConnectionError("what listens there is not Ray; is it another port?")
 
 
 def _reply(worker: Any, method: str, done: Future[bytes]) -> Reply:

@@ -83,7 +83,7 @@ def tokenize(
     The same call again takes up a run that was cut short, and answers at once where it was finished; `force`
     starts over. `on_progress` is called a few times a second. `early` is what was started
     before, and ends with the run."""
-    start = time.monotonic()
+    start = early.since or time.monotonic()
     config = settle_sizes(config)
     check_reachable(config)
     store = open_folder(config.write.output)
