@@ -270,3 +270,41 @@ def test_a_manifest_of_many_shards_is_the_same_file_and_reads_the_same(
     assert large.shards[-1] == small.shards[-1]
     assert large.shards[1:3] == list(small.shards[1:3])
     assert read_manifest(tmp_path / "large") == small
+
+
+def test_a_unit_waits_for_a_worker_that_is_on_its_way_rather_than_behind_another(on_threads, tmp_path):
+    class LateSecond(Threads):
+        is_first_at_work, is_second_at_work = threading.Event(), threading.Event()
+
+        def answer(self, worker, method, arguments):
+            if method == "load" and worker == 2:
+                self.is_first_at_work.wait()
+            if method == "run" and worker == 1:
+                self.is_first_at_work.set()
+                self.is_second_at_work.wait(20)
+            if method == "run" and worker == 2:
+                self.is_second_at_work.set()
+            super().answer(worker, method, arguments)
+
+    cluster = LateSecond(num_workers=2)
+    on_threads(cluster, read__unit_bytes=140_000, pack__mode="documents", write__format=["megatron"])
+    assert len(read_plan(tmp_path / "out").units) == 2
+    assert cluster.most_in_flight == 1
+
+
+def test_a_wait_for_the_first_worker_is_told(on_threads, monkeypatch, caplog):
+    class Busy(Threads):
+        is_told = threading.Event()
+
+        def answer(self, worker, method, arguments):
+            self.is_told.wait(20)
+            super().answer(worker, method, arguments)
+
+        def heard(self, timeout_s):
+            if "no worker has come yet" in caplog.text:
+                self.is_told.set()
+            return super().heard(timeout_s)
+
+    monkeypatch.setattr("gristmill.run.cluster.TELL_AFTER_S", 0.0)
+    assert on_threads(Busy()).failed == {}
+    assert Busy.is_told.is_set()

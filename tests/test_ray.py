@@ -12,10 +12,13 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import ray
 from ray.cluster_utils import Cluster
 
+from gristmill.config import RunConfig
 from gristmill.errors import ConfigError, RunError
 from gristmill.job import as_training
+from gristmill.run.ray import RayCluster, _Actor
 from gristmill.run.tokenize import tokenize
 from gristmill.run.train import train
 from made_runs import make_config, make_corpus, output_bytes, run
@@ -218,9 +221,7 @@ def test_a_driver_outside_the_cluster_gets_the_same_bytes(cluster, tokenizer, co
 
 
 def test_a_worker_that_does_not_fit_any_node_is_refused(cluster, tokenizer, corpus, tmp_path, monkeypatch):
-    from gristmill.run import ray
-
-    monkeypatch.setattr(ray, "PATIENCE_S", 0.5)
+    monkeypatch.setattr("gristmill.run.ray.PATIENCE_S", 0.5)
     options = {"run__backend": "ray", "run__ray_address": cluster.address}
     with pytest.raises(ConfigError, match=r"no node .* 1 CPU and 90\.0 GB"):
         run(tokenizer, corpus, tmp_path / "out", run__memory="90.1GB", run__workers=1, **options)
@@ -231,3 +232,39 @@ def test_an_address_without_a_cluster_is_refused_with_what_to_do(tokenizer, corp
     with pytest.raises(RunError, match=r"127\.0\.0\.1:9 .* --ray-address local"):
         tokenize(make_config(tokenizer, corpus, tmp_path / "out", **options))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("address", ["head", "http://head:8265", ""])
+def test_what_is_no_address_is_refused_with_what_one_is(tokenizer, corpus, tmp_path, address):
+    options = {"run__backend": "ray", "run__ray_address": address}
+    with pytest.raises(ConfigError, match=rf"run\.ray_address is '{address}'; .* HOST:6379 .* ray://HOST:10001"):
+        tokenize(make_config(tokenizer, corpus, tmp_path / "out", **options))
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_server_of_something_else_is_told_from_a_cluster(tokenizer, corpus, tmp_path, scheme, server):
+    options = {"run__backend": "ray", "run__ray_address": scheme + server.url.removeprefix("http://")}
+    with pytest.raises(RunError, match=r"what listens there is not Ray"):
+        tokenize(make_config(tokenizer, corpus, tmp_path / "out", **options))
+
+
+def test_a_cluster_is_joined_again_after_it_was_left_without_waiting(cluster):
+    first, again = (RunConfig(backend="ray", ray_address=cluster.address) for _ in range(2))
+    RayCluster(first, is_last=True).close()
+    joined = RayCluster(again)
+    assert joined.room().num_workers == 3
+    joined.close()
+    assert not ray.is_initialized()
+
+
+def test_driver_and_workers_do_not_import_what_is_for_objects_that_are_never_sent(cluster):
+    class Probe(_Actor):
+        def modules(self, names: bytes) -> bytes:
+            return b" ".join(name for name in names.split() if name.decode() in sys.modules)
+
+    joined = RayCluster(RunConfig(backend="ray", ray_address=cluster.address))
+    probe = ray.remote(Probe).remote()
+    assert ray.get(probe.modules.remote(b"gristmill")) == b"gristmill"
+    assert ray.get(probe.modules.remote(b"pydantic starlette pyarrow")) == b""
+    ray.kill(probe)
+    joined.close()

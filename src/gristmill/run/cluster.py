@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -24,12 +25,17 @@ from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
 from gristmill.store import LocalFolder, RunFolder
 
+log = logging.getLogger(__name__)
+
 POLL_S = 0.1
 MAX_IN_FLIGHT = 2
 """Units of a worker: one is worked at while another waits for the disk."""
 LOOK_EVERY_S = 1.0
 MAX_ASKED = 200
 """Workers that are asked how far they are, each time."""
+TELL_AFTER_S = 10.0
+PATIENCE_S = 300.0
+"""Until a cluster that could not hold a worker when it was asked for one must have grown."""
 LEAVE_S = 5.0
 """In which workers remove what they keep of a folder in a store."""
 
@@ -115,7 +121,11 @@ class ClusterBackend:
     def facts(self) -> TokenizerFacts | None:
         """What the first worker to load the tokenizer says of it."""
         first: Hello | None = None
+        told_at = time.monotonic() + TELL_AFTER_S
         while first is None:
+            if time.monotonic() > told_at:
+                told_at += PATIENCE_S
+                log.warning("no worker has come yet: the cluster is busy, or is growing; waiting")
             for reply in self._cluster.heard(POLL_S):
                 hello = self._meet(reply)
                 if first is None and hello is not None:
@@ -305,7 +315,8 @@ class ClusterBackend:
             self._num_failed_starts += 1
             if self._num_failed_starts >= MAX_ATTEMPTS:
                 raise RunError(
-                    f"workers do not start: {reply.why_lost}; has every node this version of gristmill?"
+                    f"workers do not start: {reply.why_lost}; has every node this version of gristmill, and "
+                    "the cluster the RAY_AUTH_MODE of this process?"
                 )
             self._end(reply.worker)
             self._start()

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from gristmill.config import RunConfig, RunJob
 from gristmill.errors import ConfigError, MissingPackageError, RunError
-from gristmill.run.cluster import MAX_IN_FLIGHT, ClusterBackend, Reply, Room
+from gristmill.run.cluster import MAX_IN_FLIGHT, PATIENCE_S, ClusterBackend, Reply, Room
 from gristmill.run.remote_worker import RemoteWorker
 from gristmill.run.resources import num_cores
 
@@ -41,6 +41,12 @@ HTTP2_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 
 """How a client begins: the words of the standard, and a frame of settings that sets nothing."""
 HTTP2_SETTINGS = b"\4"
 """The type of the frame with which a server answers."""
+SETTINGS_HERE = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",  # actors are asked for at once: nothing else would use them
+    "RAY_worker_niceness": "0",  # as local workers have it
+}
+"""Of a cluster of our own, which its processes find in their environment."""
 START_ONE = "start one with `ray start --head`, or use --ray-address local"
 LET_IN = (
     "something answers there: if it is a cluster that asks for a token, set RAY_AUTH_MODE=token; if not, is "
@@ -49,8 +55,6 @@ LET_IN = (
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 TELL_S = 0.03
 """In which a cluster is told that a driver leaves; one that was not told sees it."""
-PATIENCE_S = 300.0
-"""Until a cluster that could not hold a worker when it was asked for one must have grown."""
 
 
 class RayCluster:
@@ -210,7 +214,8 @@ def connect(run: RunConfig) -> Connected:
 
 
 def _start_here(run: RunConfig) -> Connected:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in SETTINGS_HERE.items():
+        os.environ.setdefault(name, value)
     ray.init(
         address="local",
         num_cpus=run.workers or num_cores(),
