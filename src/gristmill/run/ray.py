@@ -156,9 +156,9 @@ LEAVING: list[threading.Thread] = []
 
 def _leave_behind() -> None:
     """Leave meanwhile: the cluster is told at once, then Ray waits 0.25 s for a poll of its own."""
-    thread = threading.Thread(target=ray.shutdown, name="leave", daemon=True)
+    atexit.unregister(ray.shutdown)  # it is called here, and by the interpreter no more
+    thread = threading.Thread(target=ray.shutdown, name="leave")
     LEAVING.append(thread)
-    atexit.register(_wait_until_left)  # before what Ray does there, should the process not end at once
     thread.start()
     thread.join(TELL_S)
 
