@@ -171,7 +171,7 @@ def test_a_local_run_is_resumed_on_the_cluster_and_an_interrupted_one_leaves_not
     assert re.search(rb"^gristmill: interrupted; \d+ of \d+ units are done", errors, re.MULTILINE)
     assert not [path for path in output.rglob(".*") if path.name != ".lock"]
     wait_until(lambda: not workers_of(cluster), seconds=120)
-    (output / "units" / "00000.json").unlink()
+    min(output.glob("units/*.json")).unlink()  # whichever was done: a worker may be slow with the first
     options = OPTIONS | {"run__backend": "ray", "run__ray_address": cluster.address, "run__workers": 2}
     assert tokenize(make_config(tokenizer, corpus, output, **options)).last.units_before >= 3
     assert output_bytes(output) == whole
