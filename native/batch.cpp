@@ -12,7 +12,8 @@ namespace gristmill {
 
 namespace {
 
-constexpr size_t kRangeBytes = 1 << 20;   // text a thread takes at a time
+constexpr size_t kRangeBytes = 1 << 20;      // text a thread takes at a time
+constexpr size_t kMeasuredBytes = 64 << 10;  // text that tells how many ids a byte has
 
 struct Range {
     size_t begin, end, num_bytes;
@@ -34,6 +35,14 @@ std::vector<Range> cut_ranges(const std::vector<Document>& documents, unsigned n
         held = 0;
     }
     return ranges;
+}
+
+// Room for the ids of documents to come, if they are like those so far: growing later costs a copy and new pages.
+void make_room(const std::vector<Document>& documents, size_t from, size_t to, size_t num_bytes, IdBuffer& ids) {
+    size_t left = 0;
+    for (size_t i = from; i < to; ++i) left += documents[i].size;
+    double ids_a_byte = static_cast<double>(ids.size()) / static_cast<double>(num_bytes);
+    ids.reserve(static_cast<size_t>(ids_a_byte * 1.05 * static_cast<double>(left)) + 64);
 }
 
 void replace_invalid(const Document& document, std::string& out) {
@@ -104,7 +113,14 @@ void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documen
                           const BatchOptions& options, IdBuffer& ids, int64_t* sizes, DocumentError& error) const {
     std::string replaced;
     encoder.start(ids);
+    size_t num_bytes = 0;
+    bool is_measured = options.count_only;
     for (size_t i = begin; i < end; ++i) {
+        if (!is_measured && num_bytes >= kMeasuredBytes) {
+            is_measured = true;
+            make_room(documents, i, end, num_bytes, ids);
+        }
+        num_bytes += documents[i].size;
         std::string_view text(reinterpret_cast<const char*>(documents[i].data), documents[i].size);
         size_t invalid = documents[i].is_checked ? text.size() : utf8_find_invalid(documents[i].data, text.size());
         bool is_replaced = invalid < text.size();
