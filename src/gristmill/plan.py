@@ -16,6 +16,8 @@ MIN_UNIT_BYTES = 8 << 20
 MAX_UNIT_BYTES = 256 << 20
 UNITS_WANTED = 64
 """Enough that workers end at about the same time."""
+EASY_UNIT_BYTES = 32 << 20
+"""Up to this size half as many do: below it the cost of a unit by itself shows."""
 MAX_SLICES = 512
 """Of a unit, so that many tiny files keep every worker busy."""
 
@@ -87,7 +89,8 @@ def choose_unit_bytes(config: ReadConfig, total_bytes: int, least_bytes: int = M
     """Many units, but none so small that committing it would cost more than encoding it."""
     if config.unit_bytes is not None:
         return byte_size(config.unit_bytes, name="read.unit_bytes")
-    return min(max(total_bytes // UNITS_WANTED, least_bytes), MAX_UNIT_BYTES)
+    easy_bytes = min(2 * total_bytes // UNITS_WANTED, EASY_UNIT_BYTES)
+    return min(max(total_bytes // UNITS_WANTED, easy_bytes, least_bytes), MAX_UNIT_BYTES)
 
 
 def gather(slices: Iterable[Slice], unit_bytes: int) -> Iterator[Unit]:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from gristmill.config import TokenizeConfig
 from gristmill.job import byte_size
-from gristmill.plan import MAX_UNIT_BYTES, MIN_UNIT_BYTES, UNITS_WANTED, Unit, choose_unit_bytes
+from gristmill.plan import MAX_UNIT_BYTES, MIN_UNIT_BYTES, Unit, choose_unit_bytes
 from gristmill.read import InputFile
 from gristmill.report.sampling import Sample
 from gristmill.report.words import of_bytes, plural
@@ -107,7 +107,7 @@ def _units(config: TokenizeConfig, files: tuple[InputFile, ...], units: tuple[Un
     elif size == MAX_UNIT_BYTES:
         why = "the largest, so that little is lost when a worker is"
     else:
-        why = f"a {UNITS_WANTED}th of the input, so that workers end at about the same time"
+        why = "so many that workers end at about the same time, and none too small to pay"
     largest = max((unit.num_bytes for unit in units), default=0)
     text = f"{len(units):,} of about {of_bytes(size)}: {why}"
     if largest > 2 * size:
