@@ -116,8 +116,9 @@ private:
     Pages pages_;
 };
 
-// What is kept for the next blocks: the most (16 MB unless told), and nothing of it from now on until the next is given up.
+// The most that is kept for next blocks, in all of the process; 16 MB unless told.
 void limit_idle_blocks(size_t max_bytes);
+// Lets the system have what is kept now.
 void drop_idle_blocks();
 
 // An array that has room for as many as there may ever be, and memory for those there are: it grows where it lies. Its
