@@ -53,6 +53,8 @@ LET_IN = (
     "it another port, or another version of Ray?"
 )
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+CLIENT_TRIES = 5
+"""What a cluster starts for each driver outside it crashes at times while it is forked (one time in ten)."""
 TELL_S = 0.03
 """In which a cluster is told that a driver leaves; one that was not told sees it."""
 
@@ -240,18 +242,20 @@ def _spare_serializers() -> None:
 
 
 def _join(address: str) -> Connected:
-    if not address.startswith("ray://"):
-        ray.init(address=address, **QUIET)
-        _spare_serializers()
-        return "joined"
-    try:
-        ray.init(address=address, **QUIET)
-    except ConnectionError:  # after all the time that Ray gives it
-        raise
-    except Exception:
-        # What the cluster starts for each such driver crashes at times while it is forked (one time in ten).
-        ray.init(address=address, **QUIET)
-    return "client"
+    is_client = address.startswith("ray://")
+    for tries_left in reversed(range(CLIENT_TRIES if is_client else 1)):
+        try:
+            ray.init(address=address, **QUIET)
+            break
+        except Exception as error:
+            ray.shutdown()  # a client that failed leaves Ray in its mode, where nothing else can be joined
+            is_lost = isinstance(error, ConnectionError) and not isinstance(error, ConnectionAbortedError)
+            if is_lost or not tries_left:  # lost: after all the time that Ray gives it
+                raise
+    if is_client:
+        return "client"
+    _spare_serializers()
+    return "joined"
 
 
 def _endpoint(address: str, source: str) -> tuple[str, int] | None:
