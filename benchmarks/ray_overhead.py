@@ -6,9 +6,10 @@
 Both sides have two workers on the same two cores and are `gristmill tokenize` as a user types it, a fresh
 process each, alternated; the cluster is started before, as a user's is. Outputs are compared first. Beside
 whole processes, the time in which units are done is taken from their events, and a program is timed that only
-joins the cluster, starts two actors and ends: what Ray itself takes. While the sides run, the object store of
-the cluster is looked at every few milliseconds. Then the loop that drives a cluster is timed with actors that
-do nothing: how many units a second it can give out over real Ray.
+joins the cluster, starts two actors and ends: what Ray itself takes. A first round is not timed: in it the
+object store of the cluster is looked at every few milliseconds, which takes work from the two cores. Then the
+loop that drives a cluster is timed with actors that do nothing: how many units a second it can give out over
+real Ray.
 """
 
 from __future__ import annotations
@@ -128,20 +129,18 @@ def compare_sides(arguments: argparse.Namespace, address: str, report: Report) -
     """Both sides in turn, after their outputs were compared."""
     sides = {"local": ("--backend", "local"), "ray": ("--backend", "ray", "--ray-address", address)}
     folders = {side: arguments.work / side for side in sides}
-    for number in range(arguments.rounds + 1):
+    with StoreWatch(address) as watch:
+        for side, options in sides.items():
+            run_side(arguments, folders[side], *options)
+    report.object_store_bytes, report.num_looks = watch.most, watch.num_looks
+    assert len({digest(folder) for folder in folders.values()}) == 1, "the outputs differ"
+    for _ in range(arguments.rounds):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", EMPTY, address, str(WORKERS)], check=True)
-        report.empty_s += [round(time.perf_counter() - start, 3)] if number else []
+        report.empty_s.append(round(time.perf_counter() - start, 3))
         for side, options in sides.items():
-            with StoreWatch(address) as watch:
-                seconds = run_side(arguments, folders[side], *options)
-            report.object_store_bytes = max(report.object_store_bytes, watch.most)
-            report.num_looks += watch.num_looks
-            if number:  # the first round warms caches up
-                getattr(report, f"{side}_s").append(round(seconds, 3))
-                getattr(report, f"{side}_units_s").append(units_seconds(folders[side]))
-        if not number:
-            assert len({digest(folder) for folder in folders.values()}) == 1, "the outputs differ"
+            getattr(report, f"{side}_s").append(round(run_side(arguments, folders[side], *options), 3))
+            getattr(report, f"{side}_units_s").append(units_seconds(folders[side]))
     report.overhead = share_over(report.ray_s, report.local_s)
     report.overhead_of_units = share_over(report.ray_units_s, report.local_units_s)
     for folder in folders.values():
