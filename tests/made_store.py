@@ -30,9 +30,9 @@ class FaultyProxy(BaseHTTPRequestHandler):
     def do_any(self):
         self.server.on_request(self.command, self.path)
         fault = self.server.draw()
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            body = self.read_chunks()
+        body = self.read_body()
+        if body is None:  # a store keeps nothing of an upload whose sender is gone
+            return self.drop()
         if fault == "busy":
             return self.answer(503, BUSY)
         if fault == "broken":
@@ -58,14 +58,35 @@ class FaultyProxy(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = do_any  # noqa: N815
 
+    def read_body(self):
+        """What was sent, or None where it ends too soon."""
+        try:
+            if self.headers.get("Transfer-Encoding") == "chunked":
+                return self.read_chunks()
+            return self.read_exactly(int(self.headers.get("Content-Length") or 0))
+        except (OSError, EOFError):
+            return None
+
     def read_chunks(self):
         parts = []
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
-        while self.rfile.readline().strip():
+        while size := int(self.read_line().split(b";")[0], 16):
+            parts.append(self.read_exactly(size))
+            self.read_line()
+        while self.read_line().strip():
             pass
         return b"".join(parts)
+
+    def read_line(self):
+        line = self.rfile.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return line
+
+    def read_exactly(self, size):
+        content = self.rfile.read(size)
+        if len(content) < size:
+            raise EOFError
+        return content
 
     def ask(self, body):
         connection = http.client.HTTPConnection("127.0.0.1", self.server.behind, timeout=30)
