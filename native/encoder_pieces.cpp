@@ -63,45 +63,44 @@ void PieceEncoder::add(const uint8_t* text, size_t readable, uint32_t begin, con
 
 void PieceEncoder::put_pieces(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count) {
     PieceTable::Homes homes = table_.homes();
-    size_t first = waiting_, start = begin;
     size_t num_safe = count;  // pieces with 16 readable bytes
-    while (num_safe && (num_safe > 1 ? ends[num_safe - 2] : start) + 16 > readable) --num_safe;
-    for (size_t i = 0; i < count; ++i) {
-        size_t end = ends[i], size = end - start;
-        const uint8_t* piece = text + start;
+    while (num_safe && (num_safe > 1 ? ends[num_safe - 2] : begin) + size_t{16} > readable) --num_safe;
+    Waiting* next = batch_ + waiting_;
+    const uint8_t* start = text + begin;
+    for (size_t i = 0; i < count; ++i, ++next) {
+        const uint8_t* end = text + ends[i];
+        auto size = static_cast<size_t>(end - start);
         if (size <= ShortKey::kMaxBytes) [[likely]] {
-            put_key(first + i, i < num_safe ? ShortKey::load(piece, size) : ShortKey::load_safely(piece, size), 0, homes);
+            *next = waiting(i < num_safe ? ShortKey::load(start, size) : ShortKey::load_safely(start, size), 0, start, homes);
         } else {
-            put_long(first + i, view(piece, size), 0);
+            *next = waiting_long(view(start, size), 0);
         }
-        batch_.starts[first + i] = piece;
-        batch_.sizes[first + i] = static_cast<uint32_t>(size);
         start = end;
     }
     waiting_ += count;
-    waiting_bytes_ += start - begin;
+    waiting_bytes_ += static_cast<size_t>(start - text) - begin;
 }
 
-inline void PieceEncoder::put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes) {
-    uint64_t hash = key.hash();
-    __builtin_prefetch(homes.of(hash));
-    batch_.keys[i] = {key.low, key.high | flag};
-    batch_.hashes[i] = hash;
+inline PieceEncoder::Waiting PieceEncoder::waiting(ShortKey key, uint64_t flag, const uint8_t* start, PieceTable::Homes homes) {
+    const ShortSlot* home = homes.of(key.hash_of_whole());
+    __builtin_prefetch(home);
+    return {{key.low, key.high | flag}, home, start};
 }
 
-__attribute__((noinline)) void PieceEncoder::put_long(size_t i, std::string_view piece, uint64_t flag) {
-    batch_.keys[i] = flag ? ShortKey::never_part() : ShortKey::never();
-    batch_.hashes[i] = 0;
-    if (piece.size() > kLongestRemembered) return;
-    batch_.hashes[i] = hash_bytes(piece) ^ flag;
-    table_.prefetch_long(batch_.hashes[i]);
+__attribute__((noinline)) PieceEncoder::Waiting PieceEncoder::waiting_long(std::string_view piece, uint64_t flag) const {
+    uint64_t hash = 0;
+    if (piece.size() <= kLongestRemembered) {
+        hash = hash_bytes(piece) ^ flag;
+        table_.prefetch_long(hash);
+    }
+    return {ShortKey::of_long(hash, piece.size(), flag != 0), table_.homes().of(0), bytes_of(piece)};
 }
 
 // Scripts of three bytes a character (Chinese, Korean, Thai, ...) have cuts nearly everywhere, other words hardly any.
 // The second byte counts for what follows a space.
 bool PieceEncoder::is_cut_first(size_t i) const {
-    const uint8_t* piece = batch_.starts[i];
-    return parts_ && (piece[0] >= 0xE0 || (batch_.sizes[i] > 1 && piece[1] >= 0xE0));
+    const uint8_t* piece = batch_[i].start;
+    return parts_ && (piece[0] >= 0xE0 || (batch_[i].size() > 1 && piece[1] >= 0xE0));
 }
 
 void PieceEncoder::add_parts(const uint8_t* piece, size_t size, size_t readable) {
@@ -125,20 +124,15 @@ void PieceEncoder::add_parts(const uint8_t* piece, size_t size, size_t readable)
 
 inline void PieceEncoder::put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag) {
     if (waiting_ == kBatch) flush();
-    if (size <= ShortKey::kMaxBytes) {
-        put_key(waiting_, load_key(part, size, readable), flag, table_.homes());
-    } else {
-        put_long(waiting_, view(part, size), flag);
-    }
-    batch_.starts[waiting_] = part;
-    batch_.sizes[waiting_++] = static_cast<uint32_t>(size);
+    batch_[waiting_++] = size <= ShortKey::kMaxBytes ? waiting(load_key(part, size, readable), flag, part, table_.homes())
+                                                     : waiting_long(view(part, size), flag);
     waiting_bytes_ += size;
 }
 
 void PieceEncoder::flush() {
     if (waiting_) {
         size_t num_missing = find_slots();
-        if (num_missing && !table_.make_room(num_missing)) num_missing = find_slots();
+        if (num_missing && !table_.make_room(num_missing)) num_missing = find_slots_again();
         if (num_missing) learn(num_missing);
     }
     uint32_t* ids = out_->reserve(waiting_bytes_ + 4);
@@ -158,42 +152,46 @@ void PieceEncoder::flush() {
 
 // Nothing here waits on a guess: what was prefetched is compared, and what is missing is noted.
 size_t PieceEncoder::find_slots() {
-    PieceTable::Homes homes = table_.homes();
     size_t num_missing = 0, count = waiting_;
     for (size_t i = 0; i < count; ++i) {
-        const ShortSlot* slot = homes.of(batch_.hashes[i]);
-        bool is_first = slot[0].key == batch_.keys[i], is_second = slot[1].key == batch_.keys[i];
-        batch_.slots[i] = slot + !is_first;
-        batch_.missing[num_missing] = static_cast<uint16_t>(i);
-        num_missing += !(is_first | is_second);
+        const ShortSlot* home = batch_[i].slot;
+        unsigned found = which_has(home, batch_[i].key);
+        batch_[i].slot = home + ((found & 0xFF) != 0xFF);
+        missing_[num_missing] = static_cast<uint16_t>(i);
+        num_missing += ((found & 0xFF) != 0xFF) & (found < 0xFF00);
     }
     return num_missing;
 }
 
+size_t PieceEncoder::find_slots_again() {
+    PieceTable::Homes homes = table_.homes();
+    for (size_t i = 0; i < waiting_; ++i) batch_[i].slot = homes.of(batch_[i].hash());
+    return find_slots();
+}
+
 uint32_t PieceEncoder::single_token(const ShortKey& key, uint64_t hash) const {
-    const ShortTokens::Token* token = model_.short_tokens().find({key.low, key.high & ~ShortKey::kPart}, hash);
-    bool is_whole = !(key.high & ShortKey::kPart);
-    return token && (token->is_reachable || (is_whole && model_.whole_piece_first())) ? token->id : kNoId;
+    const ShortTokens::Token* token = model_.short_tokens().find(key.as_whole(), hash);
+    return token && (token->is_reachable || (!key.is_part() && model_.whole_piece_first())) ? token->id : kNoId;
 }
 
 void PieceEncoder::learn(size_t num_missing) {
-    for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(batch_.hashes[batch_.missing[m]]);
+    for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(batch_[missing_[m]].hash());
     std::fill(cut_of_, cut_of_ + waiting_, int16_t{-1});
     cut_.clear();
     size_t num_jobs = 0, num_long = 0;
     for (size_t m = 0; m < num_missing; ++m) {
-        uint16_t i = batch_.missing[m];
-        if (batch_.sizes[i] <= ShortKey::kMaxBytes) {
+        uint16_t i = missing_[m];
+        if (!batch_[i].key.is_long()) {
             learn_short(i, num_jobs);
             continue;
         }
-        batch_.slots[i] = nullptr;
-        std::string_view piece = batch_.piece(i);
-        if (model_.drops_bytes() || table_.find_long(piece, batch_.hashes[i]).ids || long_token(i) != kNoId) continue;
+        batch_[i].slot = &kNowhere;
+        std::string_view piece = batch_[i].text();
+        if (model_.drops_bytes() || table_.find_long(piece, batch_[i].hash()).ids || long_token(i) != kNoId) continue;
         if (is_cut_first(i)) {
             cut_.push_back(i);
         } else if (piece.size() <= LongJob::kMaxBytes) {
-            long_hashes_[num_long] = batch_.hashes[i];
+            long_hashes_[num_long] = batch_[i].hash();
             long_jobs_[num_long++].set(piece);
         }
     }
@@ -209,20 +207,23 @@ void PieceEncoder::learn(size_t num_missing) {
 
 // A piece met twice in a batch finds the slot that its first occurrence has claimed.
 inline void PieceEncoder::learn_short(uint16_t i, size_t& num_jobs) {
-    const ShortKey& key = batch_.keys[i];
-    uint64_t hash = batch_.hashes[i];
-    batch_.slots[i] = table_.find(key, hash);
-    if (batch_.slots[i]) return;
+    const ShortKey& key = batch_[i].key;
+    uint64_t hash = key.hash();
+    batch_[i].slot = &kNowhere;
+    if (const ShortSlot* known = table_.find(key, hash)) {
+        batch_[i].slot = known;
+        return;
+    }
     uint32_t id = single_token(key, hash);
     if (id == kNoId && model_.drops_bytes()) return;
     if (id == kNoId && is_cut_first(i)) return cut_.push_back(i);
     ShortSlot* slot = table_.claim(key, hash);
-    batch_.slots[i] = slot;
     if (!slot) return;
+    batch_[i].slot = slot;
     if (id != kNoId) return table_.fill(slot, &id, 1);
     claimed_[num_jobs] = slot;
     ShortJob& job = jobs_[num_jobs++];
-    job.text = batch_.piece(i);
+    job.text = batch_[i].text();
     std::memcpy(job.bytes, &key, sizeof job.bytes);
     job.bytes[ShortKey::kMaxBytes] = 0;
 }
@@ -234,7 +235,7 @@ void PieceEncoder::encode_cut() {
     for (size_t c = 0; c < cut_.size(); ++c) {
         size_t i = cut_[c];
         while (limit + 1 < limits_.size() && limits_[limit + 1].first <= i) ++limit;
-        parts_->add_parts(batch_.starts[i], batch_.sizes[i], static_cast<size_t>(limits_[limit].end - batch_.starts[i]));
+        parts_->add_parts(batch_[i].start, batch_[i].size(), static_cast<size_t>(limits_[limit].end - batch_[i].start));
         parts_->end_document(&cut_sizes_[c]);
     }
     parts_->flush();
@@ -243,7 +244,7 @@ void PieceEncoder::encode_cut() {
         size_t i = cut_[c];
         cut_of_[i] = static_cast<int16_t>(c);
         cut_begin_[c] = ids;
-        if (batch_.sizes[i] <= ShortKey::kMaxBytes || was_seen(batch_.hashes[i])) remember(i, ids, static_cast<size_t>(cut_sizes_[c]));
+        if (!batch_[i].key.is_long() || was_seen(batch_[i].hash())) remember(i, ids, static_cast<size_t>(cut_sizes_[c]));
         ids += cut_sizes_[c];
     }
     if (table_.generation() != generation) find_again(0);
@@ -262,31 +263,36 @@ bool PieceEncoder::was_seen(uint64_t hash) {
 }
 
 void PieceEncoder::remember(size_t i, const uint32_t* ids, size_t count) {
-    uint64_t hash = batch_.hashes[i];
-    if (batch_.sizes[i] <= ShortKey::kMaxBytes) {
-        if (!table_.find(batch_.keys[i], hash)) table_.insert(batch_.keys[i], hash, ids, count);
-    } else if (batch_.sizes[i] <= kLongestRemembered && !table_.find_long(batch_.piece(i), hash).ids) {
-        table_.insert_long(batch_.piece(i), hash, ids, count);
+    const Waiting& piece = batch_[i];
+    uint64_t hash = piece.hash();
+    if (!piece.key.is_long()) {
+        if (!table_.find(piece.key, hash)) table_.insert(piece.key, hash, ids, count);
+    } else if (piece.size() <= kLongestRemembered && !table_.find_long(piece.text(), hash).ids) {
+        table_.insert_long(piece.text(), hash, ids, count);
     }
 }
 
 void PieceEncoder::find_again(size_t from) {
-    for (size_t i = from; i < waiting_; ++i) batch_.slots[i] = table_.find(batch_.keys[i], batch_.hashes[i]);
+    for (size_t i = from; i < waiting_; ++i) {
+        const ShortSlot* slot = table_.find(batch_[i].key, batch_[i].hash());
+        batch_[i].slot = slot ? slot : &kNowhere;
+    }
 }
 
 uint32_t* PieceEncoder::write(size_t from, size_t to, uint32_t* out) {
     size_t generation = table_.generation();
     for (size_t i = from; i < to; ++i) {
-        const ShortSlot* slot = batch_.slots[i];
-        if (slot && slot->count <= 3) [[likely]] {
-            std::memcpy(out, slot->ids, sizeof slot->ids);
-            out += slot->count;
-        } else if (slot) {
+        const ShortSlot* slot = batch_[i].slot;
+        uint32_t count = slot->count;
+        if (count <= 3) [[likely]] {
+            std::memcpy(out, reinterpret_cast<const uint8_t*>(slot) + offsetof(ShortSlot, ids), 16);  // and one more, to be written over
+            out += count;
+        } else if (slot != &kNowhere) {
             out = write_slot(*slot, out);
         } else if (cut_of_[i] >= 0) {
             out = std::copy_n(cut_begin_[cut_of_[i]], cut_sizes_[cut_of_[i]], out);
         } else {
-            out = batch_.sizes[i] <= ShortKey::kMaxBytes ? encode_short(i, out) : encode_long(i, out);
+            out = batch_[i].key.is_long() ? encode_long(i, out) : encode_short(i, out);
             if (table_.generation() == generation) continue;
             generation = table_.generation();  // slots have moved
             find_again(i + 1);
@@ -301,34 +307,34 @@ uint32_t* PieceEncoder::write_slot(const ShortSlot& slot, uint32_t* out) const {
 }
 
 uint32_t* PieceEncoder::encode_short(size_t i, uint32_t* out) {
-    const ShortKey& key = batch_.keys[i];
-    uint64_t hash = batch_.hashes[i];
+    const ShortKey& key = batch_[i].key;
+    uint64_t hash = key.hash();
     if (const ShortSlot* slot = table_.find(key, hash)) return write_slot(*slot, out);
     uint32_t* end;
     if (uint32_t id = single_token(key, hash); id != kNoId) {
         *out = id;
         end = out + 1;
-    } else if (has_dropped_bytes(batch_.piece(i))) {
-        end = encode_without_dropped(batch_.piece(i), out);
+    } else if (has_dropped_bytes(batch_[i].text())) {
+        end = encode_without_dropped(batch_[i].text(), out);
     } else {
-        end = merge(batch_.piece(i), out);
+        end = merge(batch_[i].text(), out);
     }
     table_.insert(key, hash, out, static_cast<size_t>(end - out));
     return end;
 }
 
 uint32_t PieceEncoder::long_token(size_t i) const {
-    bool is_part = batch_.keys[i] == ShortKey::never_part();
-    bool is_hashed = batch_.sizes[i] <= kLongestRemembered;
-    if (is_hashed && !model_.may_be_long_token(batch_.hashes[i] ^ (is_part ? part_flag_ : 0))) return kNoId;
-    return model_.find_long(batch_.piece(i), is_part);
+    const Waiting& piece = batch_[i];
+    bool is_part = piece.key.is_part(), is_hashed = piece.size() <= kLongestRemembered;
+    if (is_hashed && !model_.may_be_long_token(piece.hash() ^ (is_part ? part_flag_ : 0))) return kNoId;
+    return model_.find_long(piece.text(), is_part);
 }
 
 uint32_t* PieceEncoder::encode_long(size_t i, uint32_t* out) {
-    std::string_view piece = batch_.piece(i);
+    std::string_view piece = batch_[i].text();
     bool is_remembered = piece.size() <= kLongestRemembered;
     if (is_remembered) {
-        auto found = table_.find_long(piece, batch_.hashes[i]);
+        auto found = table_.find_long(piece, batch_[i].hash());
         if (found.ids) return std::copy(found.ids, found.ids + found.count, out);
     }
     uint32_t* end;
@@ -340,7 +346,7 @@ uint32_t* PieceEncoder::encode_long(size_t i, uint32_t* out) {
     } else {
         end = encode_by_cuts(piece, out);
     }
-    if (is_remembered) table_.insert_long(piece, batch_.hashes[i], out, static_cast<size_t>(end - out));
+    if (is_remembered) table_.insert_long(piece, batch_[i].hash(), out, static_cast<size_t>(end - out));
     return end;
 }
 

@@ -32,9 +32,10 @@ public:
     void shrink();
 
 private:
+    struct Waiting;
     void put_pieces(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
-    void put_key(size_t i, ShortKey key, uint64_t flag, PieceTable::Homes homes);
-    void put_long(size_t i, std::string_view piece, uint64_t flag);
+    static Waiting waiting(ShortKey key, uint64_t flag, const uint8_t* start, PieceTable::Homes homes);
+    Waiting waiting_long(std::string_view piece, uint64_t flag) const;
     // A piece of a script that has cuts nearly everywhere: its parts.
     void add_parts(const uint8_t* piece, size_t size, size_t readable);
     void put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag);
@@ -42,14 +43,17 @@ private:
     void encode_cut();
     bool is_cut_first(size_t i) const;
 
+    // The pieces at home in the table have their slots then; returns how many are not.
     size_t find_slots();
+    // The same after slots have moved.
+    size_t find_slots_again();
     // Enters the pieces that are not in the table yet, as far as they can be merged side by side.
     void learn(size_t num_missing);
     void learn_short(uint16_t i, size_t& num_jobs);
     // Was it asked about this hash before? It may say yes wrongly, and forget.
     bool was_seen(uint64_t hash);
     void remember(size_t i, const uint32_t* ids, size_t count);
-    // Slots of the batch from there on, after the table has moved.
+    // Slots of the batch from there on, wherever they lie, after slots have moved.
     void find_again(size_t from);
     uint32_t* write(size_t from, size_t to, uint32_t* out);
     uint32_t* write_slot(const ShortSlot& slot, uint32_t* out) const;
@@ -67,16 +71,16 @@ private:
     uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
 
     static constexpr size_t kBatch = 256;  // pieces looked up together
-    struct Batch {
-        ShortKey keys[kBatch];
-        uint64_t hashes[kBatch];
-        const ShortSlot* slots[kBatch];  // null: not in the table
-        const uint8_t* starts[kBatch];
-        uint32_t sizes[kBatch];
-        uint16_t missing[kBatch];
+    struct Waiting {
+        ShortKey key;
+        const ShortSlot* slot;  // its home before it was looked up, then its slot, or kNowhere
+        const uint8_t* start;
 
-        std::string_view piece(size_t i) const { return {reinterpret_cast<const char*>(starts[i]), sizes[i]}; }
+        size_t size() const { return key.size(); }
+        uint64_t hash() const { return key.is_long() ? key.low : key.hash(); }
+        std::string_view text() const { return {reinterpret_cast<const char*>(start), size()}; }
     };
+    static constexpr ShortSlot kNowhere{{}, {}, 0xFFFFFFFF};  // a count that none has
     struct Mark {
         size_t at;
         int64_t* size;
@@ -96,7 +100,8 @@ private:
     size_t document_begin_ = 0;  // in out_
     std::vector<Mark> marks_;
     std::vector<Limit> limits_;
-    Batch batch_;
+    alignas(64) Waiting batch_[kBatch];
+    uint16_t missing_[kBatch];
     // Pieces of the batch that are encoded part by part, where their ids lie in cut_ids_, and by piece which of them it is.
     std::vector<uint16_t> cut_;
     int64_t cut_sizes_[kBatch];

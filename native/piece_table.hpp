@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "memory.hpp"
 #include "short_key.hpp"
@@ -19,6 +22,18 @@ struct ShortSlot {
     uint32_t count;  // over 3: ids[0] is where they start in the arena
 };
 static_assert(sizeof(ShortSlot) == 32);
+
+// Of two slots side by side: bits 0 to 7 all set when the first has this key, 8 to 15 when the second has.
+inline unsigned which_has(const ShortSlot* slots, const ShortKey& key) {
+#if defined(__SSE2__)
+    __m128i wanted = _mm_loadu_si128(reinterpret_cast<const __m128i*>(&key));
+    __m128i first = _mm_cmpeq_epi32(wanted, _mm_loadu_si128(reinterpret_cast<const __m128i*>(&slots[0].key)));
+    __m128i second = _mm_cmpeq_epi32(wanted, _mm_loadu_si128(reinterpret_cast<const __m128i*>(&slots[1].key)));
+    return static_cast<unsigned>(_mm_movemask_epi8(_mm_packs_epi32(first, second)));
+#else
+    return (slots[0].key == key ? 0xFFu : 0u) | (slots[1].key == key ? 0xFF00u : 0u);
+#endif
+}
 
 class PieceTable {
 public:

@@ -29,12 +29,16 @@ struct ShortKey {
 
     static constexpr size_t kMaxBytes = 15;
     static constexpr uint64_t kPart = uint64_t{0x10} << 56;  // may be set in `high` to tell two meanings of the same bytes apart
-    // Keys that no bytes have: of a piece that is too long, and of a part that is.
-    static ShortKey never() { return {0, kPart}; }
-    static ShortKey never_part() { return {1, kPart}; }
+    // Stands for bytes that are too many, by their hash: equal to no key of bytes, all of which have a count.
+    static ShortKey of_long(uint64_t hash, size_t size, bool is_part) { return {hash, kPart | uint64_t{is_part} << 32 | size}; }
+    bool is_long() const { return high >> 56 == kPart >> 56; }
+    size_t size() const { return is_long() ? static_cast<uint32_t>(high) : high >> 56 & kMaxBytes; }
+    bool is_part() const { return is_long() ? high >> 32 & 1 : (high & kPart) != 0; }
+    ShortKey as_whole() const { return {low, high & ~kPart}; }
 
     // The same for both meanings.
-    uint64_t hash() const { return low * 0x9E3779B97F4A7C15ull ^ std::rotl((high & ~kPart) * 0xD6E8FEB86659FD93ull, 17); }
+    uint64_t hash() const { return as_whole().hash_of_whole(); }
+    uint64_t hash_of_whole() const { return low * 0x9E3779B97F4A7C15ull ^ std::rotl(high * 0xD6E8FEB86659FD93ull, 17); }
 
     // Needs 16 readable bytes at p.
     static ShortKey load(const uint8_t* p, size_t size) {
