@@ -1,7 +1,9 @@
 #include "split.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 
 #include "utf8.hpp"
@@ -52,9 +54,64 @@ Transducer::Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned
             is_safe_pair_[a * 256 + b] = safe;
         }
     }
+    build_pairs();
     for (uint16_t& entry : table_) {
         if ((entry >> 1 & 0x7F) > 31) throw std::invalid_argument("a transition takes back more than 31 ends");
         entry = runtime_entry(entry);
+    }
+}
+
+// What reading b after a does from each config; entries are as given still.
+std::vector<Transducer::PairEntry> Transducer::effect_of(unsigned a, unsigned b) const {
+    std::vector<PairEntry> effect;
+    for (size_t q = 0; q < table_.size() / 256; ++q) {
+        unsigned first = table_[q * 256 + a], second = table_[(first & 0xFF00) + b];
+        int pops = first >> 1 & 0x7F, more = second >> 1 & 0x7F;
+        bool is_first = (first & 1) && more == 0, is_second = second & 1;
+        int back = pops + std::max(0, more - static_cast<int>(first & 1));  // the second may take back what the first has put
+        effect.push_back({static_cast<uint16_t>(second >> 8), static_cast<int16_t>(-4 * back),
+                          static_cast<int16_t>(4 * (is_first + is_second - back)), static_cast<uint16_t>(!is_first)});
+    }
+    return effect;
+}
+
+// Few characters of ASCII differ in what they do, and few pairs of them.
+void Transducer::build_pairs() {
+    size_t num_configs = table_.size() / 256;
+    std::map<std::vector<uint16_t>, unsigned> kinds;  // of characters
+    std::vector<unsigned> kind_of, example;
+    for (unsigned c = 0; c < 128; ++c) {
+        std::vector<uint16_t> does;
+        for (size_t q = 0; q < num_configs; ++q) does.push_back(table_[q * 256 + c]);
+        auto [it, is_new] = kinds.try_emplace(does, static_cast<unsigned>(example.size()));
+        if (is_new) example.push_back(c);
+        kind_of.push_back(it->second);
+    }
+    std::vector<std::vector<PairEntry>> classes;
+    std::vector<size_t> class_of(example.size() * example.size());
+    for (size_t i = 0; i < class_of.size(); ++i) {
+        auto effect = effect_of(example[i / example.size()], example[i % example.size()]);
+        class_of[i] = static_cast<size_t>(std::find(classes.begin(), classes.end(), effect) - classes.begin());
+        if (class_of[i] == classes.size()) classes.push_back(std::move(effect));
+    }
+    auto stride = std::bit_ceil(classes.size());
+    pair_shift_ = static_cast<unsigned>(std::countr_zero(stride * sizeof(PairEntry)));
+    if (num_configs << pair_shift_ > 0x10000) return;
+    pairs_.resize(num_configs * stride);
+    for (size_t i = 0; i < classes.size(); ++i) {
+        for (size_t q = 0; q < num_configs; ++q) {
+            PairEntry& entry = pairs_[q * stride + i] = classes[i][q];
+            entry.row = static_cast<uint16_t>(entry.row << pair_shift_);
+        }
+    }
+    pair_classes_.resize(1 << 15);
+    for (unsigned a = 0; a < 128; ++a) {
+        for (unsigned b = 0; b < 128; ++b) {
+            const uint8_t both[2] = {static_cast<uint8_t>(a), static_cast<uint8_t>(b)};
+            uint16_t two;
+            std::memcpy(&two, both, 2);
+            pair_classes_[two] = static_cast<uint16_t>(class_of[kind_of[a] * example.size() + kind_of[b]] * sizeof(PairEntry));
+        }
     }
 }
 
@@ -99,12 +156,48 @@ size_t Transducer::run_ascii(const uint8_t* text, Lane* lanes, size_t steps) con
     return steps;
 }
 
+// The same two characters a step, which is half the work; what two of them do from each config is looked up at once.
+template <size_t kCount>
+size_t Transducer::run_pairs(const uint8_t* text, Lane* lanes, size_t steps) const {
+    const auto* table = reinterpret_cast<const char*>(pairs_.data());
+    const uint16_t* class_of = pair_classes_.data();
+    uint64_t ends[kCount];  // the two that may be, the second in the upper half
+    char* out[kCount];
+    size_t row[kCount];
+    for (size_t i = 0; i < kCount; ++i) {
+        ends[i] = lanes[i].at | uint64_t{lanes[i].at + 1} << 32;
+        out[i] = reinterpret_cast<char*>(lanes[i].out), row[i] = size_t{lanes[i].entry >> 8} << pair_shift_;
+    }
+    for (; steps > 1; steps -= 2) {
+        uint16_t two[kCount];
+        unsigned any = 0;
+        for (size_t i = 0; i < kCount; ++i) {
+            std::memcpy(&two[i], text + static_cast<uint32_t>(ends[i]), 2);
+            any |= two[i];
+        }
+        if (any & 0x8080) break;
+        for (size_t i = 0; i < kCount; ++i) {
+            PairEntry entry;
+            std::memcpy(&entry, table + class_of[two[i]] + row[i], sizeof entry);
+            uint64_t written = ends[i] + entry.is_second;
+            std::memcpy(out[i] + entry.back, &written, 8);
+            out[i] += entry.net;
+            row[i] = entry.row;
+            ends[i] += 2 | uint64_t{2} << 32;
+        }
+    }
+    for (size_t i = 0; i < kCount; ++i) {
+        lanes[i] = {static_cast<uint32_t>(ends[i]), lanes[i].end, static_cast<uint32_t>(row[i] >> pair_shift_ << 8), reinterpret_cast<uint32_t*>(out[i])};
+    }
+    return steps;
+}
+
 template <size_t kCount>
 void Transducer::run_lanes(const uint8_t* text, Lane* lanes) const {
     for (;;) {
         size_t room = SIZE_MAX;
         for (size_t i = 0; i < kCount; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
-        room = run_ascii<kCount>(text, lanes, room);
+        room = pairs_.empty() ? run_ascii<kCount>(text, lanes, room) : run_pairs<kCount>(text, lanes, room);
         if (room <= 4) break;  // a character has at most 4 bytes, and the one after it is looked at
         unsigned any = 0x80;
         for (size_t steps = (room - 1) / 4; steps && any >= 0x80; --steps) {  // until all lanes are at ASCII

@@ -44,10 +44,21 @@ public:
 
 private:
     struct Lane;
+    // What two ASCII characters do: take back ends and put up to two, of which the first may be that before the second.
+    struct PairEntry {
+        uint16_t row;       // of the next config in pairs_
+        int16_t back, net;  // bytes in the output: to go back before writing, and in all
+        uint16_t is_second;  // 1: the first end written is that before the second character
+        bool operator==(const PairEntry&) const = default;
+    };
+    void build_pairs();
+    std::vector<PairEntry> effect_of(unsigned a, unsigned b) const;
     void step(const uint8_t* text, Lane& lane) const;
     unsigned column(const uint8_t* p, unsigned& length) const;
     template <size_t kCount>
     size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
+    template <size_t kCount>
+    size_t run_pairs(const uint8_t* text, Lane* lanes, size_t steps) const;
     template <size_t kCount>
     void run_lanes(const uint8_t* text, Lane* lanes) const;
     void finish(const uint8_t* text, Lane& lane, bool to_text_end) const;
@@ -55,6 +66,9 @@ private:
     ClassTable classes_;
     std::vector<uint16_t> table_;
     unsigned end_column_;
+    std::vector<PairEntry> pairs_;  // [config << pair_shift_ | class of the pair]; empty: too many
+    std::vector<uint16_t> pair_classes_;  // by two bytes as they lie in memory
+    unsigned pair_shift_ = 0;
     std::vector<uint8_t> is_safe_pair_;  // [previous column][column]: a fresh start before the second
 };
 
