@@ -70,7 +70,7 @@ private:
     bool has_dropped_bytes(std::string_view piece) const;
     uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
 
-    static constexpr size_t kBatch = 256;  // pieces looked up together
+    static constexpr size_t kBatch = 1024;  // pieces looked up together: enough new ones among them to be merged side by side
     struct Waiting {
         ShortKey key;
         const ShortSlot* slot;  // its home before it was looked up, then its slot, or kNowhere
