@@ -26,6 +26,7 @@ uint32_t* put(uint32_t* out, uint32_t entry, size_t at) {
     return out + (entry & 1);
 }
 
+constexpr size_t kMostPairEntries = 1 << 16;  // rows are numbered in 16 bits
 constexpr size_t kMinLane = 64;  // bytes a lane should have before running several pays
 }  // namespace
 
@@ -87,20 +88,18 @@ void Transducer::build_pairs() {
         if (is_new) example.push_back(c);
         kind_of.push_back(it->second);
     }
-    std::vector<std::vector<PairEntry>> classes;
-    std::vector<size_t> class_of(example.size() * example.size());
-    for (size_t i = 0; i < class_of.size(); ++i) {
+    std::map<std::vector<PairEntry>, unsigned> classes;
+    std::vector<unsigned> class_of;
+    for (size_t i = 0; i < example.size() * example.size(); ++i) {
         auto effect = effect_of(example[i / example.size()], example[i % example.size()]);
-        class_of[i] = static_cast<size_t>(std::find(classes.begin(), classes.end(), effect) - classes.begin());
-        if (class_of[i] == classes.size()) classes.push_back(std::move(effect));
+        class_of.push_back(classes.try_emplace(std::move(effect), static_cast<unsigned>(classes.size())).first->second);
+        if (num_configs * std::bit_ceil(classes.size()) > kMostPairEntries) return;
     }
-    auto stride = std::bit_ceil(classes.size());
-    pair_shift_ = static_cast<unsigned>(std::countr_zero(stride * sizeof(PairEntry)));
-    if (num_configs << pair_shift_ > 0x10000) return;
-    pairs_.resize(num_configs * stride);
-    for (size_t i = 0; i < classes.size(); ++i) {
+    pair_shift_ = static_cast<unsigned>(std::bit_width(classes.size() - 1));
+    pairs_.resize(num_configs << pair_shift_);
+    for (const auto& [effect, number] : classes) {
         for (size_t q = 0; q < num_configs; ++q) {
-            PairEntry& entry = pairs_[q * stride + i] = classes[i][q];
+            PairEntry& entry = pairs_[(q << pair_shift_) + number] = effect[q];
             entry.row = static_cast<uint16_t>(entry.row << pair_shift_);
         }
     }
@@ -133,30 +132,8 @@ inline void Transducer::step(const uint8_t* text, Lane& lane) const {
     lane.at += length;
 }
 
-// Takes all lanes through ASCII side by side, at most `steps` characters each: their table look-ups do not wait for
-// each other, and three lanes just fit the registers of x86-64. Returns the steps left when a lane is not at ASCII.
-template <size_t kCount>
-size_t Transducer::run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const {
-    const uint16_t* table = table_.data();
-    size_t at[kCount];
-    uint32_t* out[kCount];
-    uint32_t entry[kCount];
-    for (size_t i = 0; i < kCount; ++i) at[i] = lanes[i].at, out[i] = lanes[i].out, entry[i] = lanes[i].entry;
-    for (; steps; --steps) {
-        unsigned any = 0;
-        for (size_t i = 0; i < kCount; ++i) any |= text[at[i]];
-        if (any >= 0x80) break;
-        for (size_t i = 0; i < kCount; ++i) {
-            entry[i] = table[(entry[i] & 0xFF00) | text[at[i]]];
-            out[i] = put(out[i], entry[i], at[i]);
-            ++at[i];
-        }
-    }
-    for (size_t i = 0; i < kCount; ++i) lanes[i].at = at[i], lanes[i].out = out[i], lanes[i].entry = entry[i];
-    return steps;
-}
-
-// The same two characters a step, which is half the work; what two of them do from each config is looked up at once.
+// Takes all lanes through ASCII side by side, two characters a step and at most `steps` characters each: their table
+// look-ups do not wait for each other. Returns the characters left when a lane is at its last or not at ASCII.
 template <size_t kCount>
 size_t Transducer::run_pairs(const uint8_t* text, Lane* lanes, size_t steps) const {
     const auto* table = reinterpret_cast<const char*>(pairs_.data());
@@ -178,7 +155,7 @@ size_t Transducer::run_pairs(const uint8_t* text, Lane* lanes, size_t steps) con
         if (any & 0x8080) break;
         for (size_t i = 0; i < kCount; ++i) {
             PairEntry entry;
-            std::memcpy(&entry, table + class_of[two[i]] + row[i], sizeof entry);
+            std::memcpy(&entry, table + class_of[two[i]] + row[i] * sizeof entry, sizeof entry);
             uint64_t written = ends[i] + entry.is_second;
             std::memcpy(out[i] + entry.back, &written, 8);
             out[i] += entry.net;
@@ -197,7 +174,7 @@ void Transducer::run_lanes(const uint8_t* text, Lane* lanes) const {
     for (;;) {
         size_t room = SIZE_MAX;
         for (size_t i = 0; i < kCount; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
-        room = pairs_.empty() ? run_ascii<kCount>(text, lanes, room) : run_pairs<kCount>(text, lanes, room);
+        room = run_pairs<kCount>(text, lanes, room);
         if (room <= 4) break;  // a character has at most 4 bytes, and the one after it is looked at
         unsigned any = 0x80;
         for (size_t steps = (room - 1) / 4; steps && any >= 0x80; --steps) {  // until all lanes are at ASCII
@@ -237,7 +214,7 @@ Transducer::Pieces Transducer::split(const uint8_t* text, size_t begin, size_t e
     Lane lanes[kLanes];
     Pieces pieces{};
     size_t at = begin;
-    auto wanted = std::clamp<size_t>(size / kMinLane, 1, kLanes);
+    auto wanted = std::clamp<size_t>(pairs_.empty() ? 1 : size / kMinLane, 1, kLanes);
     while (at < end && pieces.num_runs < wanted) {
         size_t cut = end;
         if (pieces.num_runs + 1 < wanted) cut = safe_cut(text, std::max(at, begin + size * (pieces.num_runs + 1) / wanted), end);

@@ -3,6 +3,7 @@
 // Two runners of the same split: `Transducer` (fast, branch-free, several places of the text at once) and
 // `PlainSplitter` (the slow twin: a DFA that goes back to its last match). Boundaries are piece ENDS.
 #pragma once
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -49,14 +50,12 @@ private:
         uint16_t row;       // of the next config in pairs_
         int16_t back, net;  // bytes in the output: to go back before writing, and in all
         uint16_t is_second;  // 1: the first end written is that before the second character
-        bool operator==(const PairEntry&) const = default;
+        auto operator<=>(const PairEntry&) const = default;
     };
     void build_pairs();
     std::vector<PairEntry> effect_of(unsigned a, unsigned b) const;
     void step(const uint8_t* text, Lane& lane) const;
     unsigned column(const uint8_t* p, unsigned& length) const;
-    template <size_t kCount>
-    size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
     template <size_t kCount>
     size_t run_pairs(const uint8_t* text, Lane* lanes, size_t steps) const;
     template <size_t kCount>
@@ -66,8 +65,8 @@ private:
     ClassTable classes_;
     std::vector<uint16_t> table_;
     unsigned end_column_;
-    std::vector<PairEntry> pairs_;  // [config << pair_shift_ | class of the pair]; empty: too many
-    std::vector<uint16_t> pair_classes_;  // by two bytes as they lie in memory
+    std::vector<PairEntry> pairs_;        // [config << pair_shift_ | class of the pair]; empty: too many, all goes step by step
+    std::vector<uint16_t> pair_classes_;  // where their entries lie in a row, in bytes, by two bytes as they lie in memory
     unsigned pair_shift_ = 0;
     std::vector<uint8_t> is_safe_pair_;  // [previous column][column]: a fresh start before the second
 };

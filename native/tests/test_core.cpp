@@ -151,6 +151,53 @@ void test_the_transducer_splits_as_the_plain_splitter() {
     }
 }
 
+// A table of chance: `kinds` kinds of ASCII characters, and an end may be taken back by the character behind it.
+std::vector<uint16_t> table_by_chance(Chance& chance, unsigned kinds, unsigned num_states) {
+    std::vector<uint16_t> table((1 + 2 * num_states) * 256);  // config 0, then two a state: the last step put no end, or one
+    for (unsigned q = 0; q < 1 + 2 * num_states; ++q) {
+        uint16_t* row = table.data() + q * 256;
+        for (unsigned column = 0; column <= 128; ++column) {
+            bool is_put = q && chance.below(2), is_taken_back = q && q % 2 == 0 && chance.below(3) == 0;
+            unsigned next = 1 + 2 * static_cast<unsigned>(chance.below(num_states)) + is_put;
+            row[column] = column < 128 && column >= kinds ? row[column % kinds] : small::entry(next, is_taken_back, is_put);
+        }
+        row[129] = small::entry(0, 0, q != 0);
+    }
+    return table;
+}
+
+Ids ends_by_table(const std::vector<uint16_t>& table, const std::vector<uint8_t>& text) {
+    Ids ends;
+    unsigned config = 0;
+    auto step = [&](unsigned column, size_t at) {
+        uint16_t entry = table[config * 256 + column];
+        ends.resize(ends.size() - (entry >> 1 & 0x7F));
+        if (entry & 1) ends.push_back(static_cast<uint32_t>(at));
+        config = entry >> 8;
+    };
+    for (size_t at = 0; at < text.size(); at += utf8_length(text[at])) step(text[at] < 128 ? text[at] : 128, at);
+    if (!text.empty()) step(129, text.size());
+    return ends;
+}
+
+void test_a_transducer_does_what_its_table_says() {
+    Chance chance(12);
+    for (int round = 0; round < 60; ++round) {
+        bool has_too_many_pairs = round % 6 == 0;  // then it goes one character a step
+        auto kinds = has_too_many_pairs ? 128u : 1 + static_cast<unsigned>(chance.below(6));
+        auto table = table_by_chance(chance, kinds, has_too_many_pairs ? 40 : 3);
+        Transducer transducer({std::vector<uint16_t>(0x1100), std::vector<uint8_t>(256)}, table, 1);
+        for (int i = 0; i < 40; ++i) {
+            std::string text;
+            for (size_t size = chance.below(600); text.size() < size;) {
+                text += chance.below(60) ? std::string(1, static_cast<char>(chance.below(128))) : "\xC3\xA9";
+            }
+            auto copy = exact(text);
+            check(ends_fast(transducer, copy, 0, copy.size()) == ends_by_table(table, copy), "ends are those of the table", text);
+        }
+    }
+}
+
 void test_what_a_split_leaves_out_is_left_out() {
     PlainSplitter splitter = small::backtracking_split().slow;
     splitter.next_state[3] = kNoId & 0xFFFF;  // other characters match nothing now
@@ -512,6 +559,7 @@ void test_the_first_broken_document_is_reported() {
 int main() {
     test_utf8_is_checked_as_the_definition_has_it();
     test_the_transducer_splits_as_the_plain_splitter();
+    test_a_transducer_does_what_its_table_says();
     test_what_a_split_leaves_out_is_left_out();
     test_every_way_to_merge_is_the_slow_way();
     test_merges_left_out_are_never_needed();
