@@ -9,7 +9,6 @@
 namespace gristmill {
 
 namespace {
-constexpr size_t kLongestRemembered = 256;  // longer pieces seldom come back
 constexpr size_t kCutsAtATime = 256;
 constexpr unsigned kSeenShift = 64 - 20;  // a bit each for 2^20 hashes
 
@@ -178,6 +177,8 @@ void PieceEncoder::learn(size_t num_missing) {
     for (size_t m = 0; m < num_missing; ++m) model_.short_tokens().prefetch(batch_[missing_[m]].hash());
     std::fill(cut_of_, cut_of_ + waiting_, int16_t{-1});
     cut_.clear();
+    num_found_ = 0;
+    found_before_ = table_.times_long_forgotten();
     size_t num_jobs = 0, num_long = 0;
     for (size_t m = 0; m < num_missing; ++m) {
         uint16_t i = missing_[m];
@@ -187,7 +188,15 @@ void PieceEncoder::learn(size_t num_missing) {
         }
         batch_[i].slot = &kNowhere;
         std::string_view piece = batch_[i].text();
-        if (model_.drops_bytes() || table_.find_long(piece, batch_[i].hash()).ids || long_token(i) != kNoId) continue;
+        if (model_.drops_bytes()) continue;
+        if (auto found = table_.find_long(piece, batch_[i].hash()); found.ids) {
+            size_t place = kBatch - ++num_found_;
+            cut_of_[i] = static_cast<int16_t>(place);
+            cut_begin_[place] = found.ids;
+            cut_sizes_[place] = static_cast<int64_t>(found.count);
+            continue;
+        }
+        if (long_token(i) != kNoId) continue;
         if (is_cut_first(i)) {
             cut_.push_back(i);
         } else if (piece.size() <= LongJob::kMaxBytes) {
@@ -279,6 +288,11 @@ void PieceEncoder::find_again(size_t from) {
     }
 }
 
+bool PieceEncoder::has_ids(size_t i) const {
+    bool is_cut = cut_of_[i] < static_cast<int16_t>(kBatch - num_found_);
+    return cut_of_[i] >= 0 && (is_cut || table_.times_long_forgotten() == found_before_);
+}
+
 uint32_t* PieceEncoder::write(size_t from, size_t to, uint32_t* out) {
     size_t generation = table_.generation();
     for (size_t i = from; i < to; ++i) {
@@ -289,7 +303,7 @@ uint32_t* PieceEncoder::write(size_t from, size_t to, uint32_t* out) {
             out += count;
         } else if (slot != &kNowhere) {
             out = write_slot(*slot, out);
-        } else if (cut_of_[i] >= 0) {
+        } else if (has_ids(i)) {
             out = std::copy_n(cut_begin_[cut_of_[i]], cut_sizes_[cut_of_[i]], out);
         } else {
             out = batch_[i].key.is_long() ? encode_long(i, out) : encode_short(i, out);
@@ -304,99 +318,6 @@ uint32_t* PieceEncoder::write(size_t from, size_t to, uint32_t* out) {
 uint32_t* PieceEncoder::write_slot(const ShortSlot& slot, uint32_t* out) const {
     const uint32_t* ids = slot.count <= 3 ? slot.ids : table_.arena(slot.ids[0]);
     return std::copy(ids, ids + slot.count, out);
-}
-
-uint32_t* PieceEncoder::encode_short(size_t i, uint32_t* out) {
-    const ShortKey& key = batch_[i].key;
-    uint64_t hash = key.hash();
-    if (const ShortSlot* slot = table_.find(key, hash)) return write_slot(*slot, out);
-    uint32_t* end;
-    if (uint32_t id = single_token(key, hash); id != kNoId) {
-        *out = id;
-        end = out + 1;
-    } else if (has_dropped_bytes(batch_[i].text())) {
-        end = encode_without_dropped(batch_[i].text(), out);
-    } else {
-        end = merge(batch_[i].text(), out);
-    }
-    table_.insert(key, hash, out, static_cast<size_t>(end - out));
-    return end;
-}
-
-uint32_t PieceEncoder::long_token(size_t i) const {
-    const Waiting& piece = batch_[i];
-    bool is_part = piece.key.is_part(), is_hashed = piece.size() <= kLongestRemembered;
-    if (is_hashed && !model_.may_be_long_token(piece.hash() ^ (is_part ? part_flag_ : 0))) return kNoId;
-    return model_.find_long(piece.text(), is_part);
-}
-
-uint32_t* PieceEncoder::encode_long(size_t i, uint32_t* out) {
-    std::string_view piece = batch_[i].text();
-    bool is_remembered = piece.size() <= kLongestRemembered;
-    if (is_remembered) {
-        auto found = table_.find_long(piece, batch_[i].hash());
-        if (found.ids) return std::copy(found.ids, found.ids + found.count, out);
-    }
-    uint32_t* end;
-    if (uint32_t id = long_token(i); id != kNoId) {
-        *out = id;
-        end = out + 1;
-    } else if (has_dropped_bytes(piece)) {
-        end = encode_without_dropped(piece, out);
-    } else {
-        end = encode_by_cuts(piece, out);
-    }
-    if (is_remembered) table_.insert_long(piece, batch_[i].hash(), out, static_cast<size_t>(end - out));
-    return end;
-}
-
-uint32_t* PieceEncoder::encode_by_cuts(std::string_view piece, uint32_t* out) {
-    size_t begin = 0;
-    for (size_t at = 0; at < piece.size();) {
-        at += utf8_length(bytes_of(piece)[at]);  // cuts between characters are enough
-        if (at < piece.size() && model_.cover().may_cover(bytes_of(piece), piece.size(), at)) continue;
-        std::string_view part = piece.substr(begin, at - begin);
-        out = part.size() <= ShortKey::kMaxBytes ? encode_part(part, out) : merge(part, out);
-        begin = at;
-    }
-    return out;
-}
-
-uint32_t* PieceEncoder::encode_part(std::string_view part, uint32_t* out) {
-    ShortKey key = ShortKey::load_safely(bytes_of(part), part.size());
-    uint64_t hash = key.hash();
-    key.high |= part_flag_;
-    if (const ShortSlot* slot = table_.find(key, hash)) return write_slot(*slot, out);
-    uint32_t* end;
-    if (uint32_t id = single_token(key, hash); id != kNoId) {
-        *out = id;
-        end = out + 1;
-    } else {
-        end = merge(part, out);
-    }
-    table_.insert(key, hash, out, static_cast<size_t>(end - out));
-    return end;
-}
-
-bool PieceEncoder::has_dropped_bytes(std::string_view piece) const {
-    return model_.drops_bytes() && std::any_of(piece.begin(), piece.end(), [this](char c) {
-               return model_.byte_id(static_cast<uint8_t>(c)) == kNoId;
-           });
-}
-
-uint32_t* PieceEncoder::encode_without_dropped(std::string_view piece, uint32_t* out) {
-    std::string kept;
-    for (char c : piece) {
-        if (model_.byte_id(static_cast<uint8_t>(c)) != kNoId) kept.push_back(c);
-    }
-    return kept.empty() ? out : encode_by_cuts(kept, out);
-}
-
-uint32_t* PieceEncoder::merge(std::string_view part, uint32_t* out) {
-    if (part.size() <= kShortSymbols) return out + merge_short(model_, part, out);
-    long_ids_.clear();
-    merge_long(model_, part, scratch_, long_ids_);
-    return std::copy(long_ids_.begin(), long_ids_.end(), out);
 }
 
 }  // namespace gristmill

@@ -42,6 +42,8 @@ private:
     // Has the pieces of cut_ encoded part by part, and remembers them.
     void encode_cut();
     bool is_cut_first(size_t i) const;
+    // The ids of the piece lie ready outside the table of short ones.
+    bool has_ids(size_t i) const;
 
     // The pieces at home in the table have their slots then; returns how many are not.
     size_t find_slots();
@@ -70,6 +72,7 @@ private:
     bool has_dropped_bytes(std::string_view piece) const;
     uint32_t* encode_without_dropped(std::string_view piece, uint32_t* out);
 
+    static constexpr size_t kLongestRemembered = 256;  // bytes; longer pieces seldom come back
     static constexpr size_t kBatch = 1024;  // pieces looked up together: enough new ones among them to be merged side by side
     struct Waiting {
         ShortKey key;
@@ -107,6 +110,8 @@ private:
     int64_t cut_sizes_[kBatch];
     const uint32_t* cut_begin_[kBatch];
     int16_t cut_of_[kBatch];  // -1: none
+    // From the last on, in the same arrays: long pieces that were found in the table, unless it has forgotten them since.
+    size_t num_found_ = 0, found_before_ = 0;
     IdBuffer cut_ids_;
     std::vector<uint64_t> seen_;
     size_t num_seen_ = 0;

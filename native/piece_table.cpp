@@ -190,6 +190,7 @@ void PieceTable::forget_long() {
     long_keys_.clear();
     long_ids_.clear();
     num_long_ = 0;
+    ++times_long_forgotten_;
 }
 
 size_t PieceTable::memory_bytes() const {

@@ -67,7 +67,9 @@ public:
         size_t count;
     };
     void prefetch_long(uint64_t hash) const { __builtin_prefetch(&long_slots_[hash >> long_shift_]); }
+    // Its ids stay there until long pieces are forgotten.
     Found find_long(std::string_view piece, uint64_t hash) const;
+    size_t times_long_forgotten() const { return times_long_forgotten_; }
     void insert_long(std::string_view piece, uint64_t hash, const uint32_t* ids, size_t count);
 
     size_t memory_bytes() const;
@@ -92,7 +94,7 @@ private:
     RoomyArray<uint32_t> arena_ids_;
     RoomyArray<LongSlot> long_slots_;
     unsigned long_shift_;
-    size_t num_long_ = 0;
+    size_t num_long_ = 0, times_long_forgotten_ = 0;
     RoomyArray<uint8_t> long_keys_;
     RoomyArray<uint32_t> long_ids_;
 };

@@ -504,6 +504,32 @@ void test_the_engine_is_its_slow_twins() {
     }
 }
 
+// Enough long words that none shares with another for the table to forget all of them in the middle of a batch.
+void test_a_long_piece_found_and_then_forgotten_keeps_its_ids() {
+    Chance chance(13);
+    auto long_word = [&] {
+        std::string word = " ";
+        for (int i = 0; i < 200; ++i) word += static_cast<char>('a' + chance.below(26));
+        return word;
+    };
+    for (small::Kind kind : small::kKinds) {
+        Engine forgetful(small::program(kind, {}), 1);
+        std::string known = long_word();
+        for (int round = 0; round < 3; ++round) {
+            std::string text;
+            for (int i = 0; i < 900; ++i) text += i % 100 ? long_word() : known;
+            Ids expected;
+            if (!small::is_characters(kind)) small::encode_slowly(forgetful.program(), kind, text, expected);
+            BatchResult result = encode(forgetful, {exact(text)}, {}), fresh;
+            Engine other(small::program(kind, {}), 64 << 20);
+            fresh = encode(other, {exact(text)}, {});
+            check(are_equal(result, fresh), "a table that forgets gives the same ids");
+            if (expected.empty()) continue;
+            check(Ids(result.ids.data(), result.ids.data() + result.ids.size()) == expected, "and the right ones");
+        }
+    }
+}
+
 void test_ids_do_not_depend_on_threads_or_memory() {
     const auto texts = some_texts(8, 300);
     for (small::Kind kind : small::kKinds) {
@@ -569,6 +595,7 @@ int main() {
     test_the_piece_table_gives_back_what_it_was_given();
     test_added_tokens_are_found_leftmost_and_longest();
     test_the_engine_is_its_slow_twins();
+    test_a_long_piece_found_and_then_forgotten_keeps_its_ids();
     test_ids_do_not_depend_on_threads_or_memory();
     test_callers_at_once_do_not_disturb_one_another();
     test_the_first_broken_document_is_reported();
