@@ -151,14 +151,15 @@ void test_the_transducer_splits_as_the_plain_splitter() {
     }
 }
 
-// A table of chance: `kinds` kinds of ASCII characters, and an end may be taken back by the character behind it.
+// A table of chance: `kinds` kinds of ASCII characters, and an end may be taken back by the character behind it. Before
+// the first kind a piece always ends, so that there are safe cuts and several lanes.
 std::vector<uint16_t> table_by_chance(Chance& chance, unsigned kinds, unsigned num_states) {
     std::vector<uint16_t> table((1 + 2 * num_states) * 256);  // config 0, then two a state: the last step put no end, or one
     for (unsigned q = 0; q < 1 + 2 * num_states; ++q) {
         uint16_t* row = table.data() + q * 256;
         for (unsigned column = 0; column <= 128; ++column) {
-            bool is_put = q && chance.below(2), is_taken_back = q && q % 2 == 0 && chance.below(3) == 0;
-            unsigned next = 1 + 2 * static_cast<unsigned>(chance.below(num_states)) + is_put;
+            bool is_put = q && (column == 0 || chance.below(2)), is_taken_back = q && q % 2 == 0 && chance.below(3) == 0;
+            unsigned next = column == 0 ? 1 : 1 + 2 * static_cast<unsigned>(chance.below(num_states)) + is_put;
             row[column] = column < 128 && column >= kinds ? row[column % kinds] : small::entry(next, is_taken_back, is_put);
         }
         row[129] = small::entry(0, 0, q != 0);
