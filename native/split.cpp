@@ -12,6 +12,7 @@ namespace gristmill {
 
 namespace {
 constexpr uint16_t kDead = 0xFFFF;
+static_assert(std::endian::native == std::endian::little, "two ends are written as one number");
 
 // Entries at run time: next config << 8 | signed bytes to go back in the output (a multiple of 4) | push.
 uint16_t runtime_entry(uint16_t entry) {
@@ -132,8 +133,30 @@ inline void Transducer::step(const uint8_t* text, Lane& lane) const {
     lane.at += length;
 }
 
-// Takes all lanes through ASCII side by side, two characters a step and at most `steps` characters each: their table
-// look-ups do not wait for each other. Returns the characters left when a lane is at its last or not at ASCII.
+// Takes all lanes through ASCII side by side, at most `steps` characters each: their table look-ups do not wait for
+// each other, and three lanes just fit the registers of x86-64. Returns the steps left when a lane is not at ASCII.
+template <size_t kCount>
+size_t Transducer::run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const {
+    const uint16_t* table = table_.data();
+    size_t at[kCount];
+    uint32_t* out[kCount];
+    uint32_t entry[kCount];
+    for (size_t i = 0; i < kCount; ++i) at[i] = lanes[i].at, out[i] = lanes[i].out, entry[i] = lanes[i].entry;
+    for (; steps; --steps) {
+        unsigned any = 0;
+        for (size_t i = 0; i < kCount; ++i) any |= text[at[i]];
+        if (any >= 0x80) break;
+        for (size_t i = 0; i < kCount; ++i) {
+            entry[i] = table[(entry[i] & 0xFF00) | text[at[i]]];
+            out[i] = put(out[i], entry[i], at[i]);
+            ++at[i];
+        }
+    }
+    for (size_t i = 0; i < kCount; ++i) lanes[i].at = at[i], lanes[i].out = out[i], lanes[i].entry = entry[i];
+    return steps;
+}
+
+// The same two characters a step, which is half the work.
 template <size_t kCount>
 size_t Transducer::run_pairs(const uint8_t* text, Lane* lanes, size_t steps) const {
     const auto* table = reinterpret_cast<const char*>(pairs_.data());
@@ -174,7 +197,7 @@ void Transducer::run_lanes(const uint8_t* text, Lane* lanes) const {
     for (;;) {
         size_t room = SIZE_MAX;
         for (size_t i = 0; i < kCount; ++i) room = std::min(room, lanes[i].end - lanes[i].at);
-        room = run_pairs<kCount>(text, lanes, room);
+        room = pairs_.empty() ? run_ascii<kCount>(text, lanes, room) : run_pairs<kCount>(text, lanes, room);
         if (room <= 4) break;  // a character has at most 4 bytes, and the one after it is looked at
         unsigned any = 0x80;
         for (size_t steps = (room - 1) / 4; steps && any >= 0x80; --steps) {  // until all lanes are at ASCII
@@ -214,7 +237,7 @@ Transducer::Pieces Transducer::split(const uint8_t* text, size_t begin, size_t e
     Lane lanes[kLanes];
     Pieces pieces{};
     size_t at = begin;
-    auto wanted = std::clamp<size_t>(pairs_.empty() ? 1 : size / kMinLane, 1, kLanes);
+    auto wanted = std::clamp<size_t>(size / kMinLane, 1, kLanes);
     while (at < end && pieces.num_runs < wanted) {
         size_t cut = end;
         if (pieces.num_runs + 1 < wanted) cut = safe_cut(text, std::max(at, begin + size * (pieces.num_runs + 1) / wanted), end);

@@ -57,6 +57,8 @@ private:
     void step(const uint8_t* text, Lane& lane) const;
     unsigned column(const uint8_t* p, unsigned& length) const;
     template <size_t kCount>
+    size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
+    template <size_t kCount>
     size_t run_pairs(const uint8_t* text, Lane* lanes, size_t steps) const;
     template <size_t kCount>
     void run_lanes(const uint8_t* text, Lane* lanes) const;
@@ -65,7 +67,7 @@ private:
     ClassTable classes_;
     std::vector<uint16_t> table_;
     unsigned end_column_;
-    std::vector<PairEntry> pairs_;        // [config << pair_shift_ | class of the pair]; empty: too many, all goes step by step
+    std::vector<PairEntry> pairs_;        // [config << pair_shift_ | class of the pair]; empty: too many, one character a step then
     std::vector<uint16_t> pair_classes_;  // where their entries lie in a row, in bytes, by two bytes as they lie in memory
     unsigned pair_shift_ = 0;
     std::vector<uint8_t> is_safe_pair_;  // [previous column][column]: a fresh start before the second
