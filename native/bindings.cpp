@@ -853,7 +853,9 @@ NB_MODULE(_native, m) {
             return nb::bytes(bytes.data(), bytes.size());
         })
         .def_static("unpack", [](nb::bytes bytes) {
-            return std::make_shared<Model>(unpack_model({bytes.c_str(), bytes.size()}));
+            std::string_view packed(bytes.c_str(), bytes.size());
+            nb::gil_scoped_release release;
+            return std::make_shared<Model>(unpack_model(packed));
         })
         .def_prop_ro("whole_piece_first", &Model::whole_piece_first)
         .def("token_bytes", [](const Model& model) {

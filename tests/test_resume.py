@@ -226,7 +226,7 @@ def test_a_finished_run_answers_without_loading_the_tokenizer(tokenizer, tmp_pat
     def load(_config):
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("gristmill.run.inline.load_configured", load)
+    monkeypatch.setattr("gristmill.run.inline.load_measured", load)
     again = run(own, tmp_path / "corpus", tmp_path / "out")
     assert again.last is None
     assert again.manifest == first.manifest

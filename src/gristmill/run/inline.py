@@ -16,13 +16,14 @@ from gristmill.limits import Block
 from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.early import Early
+from gristmill.run.loading import load_measured
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import encodes_on_gpu, is_frugal, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import give_back_memory, keep_blocks, keep_memory, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
-from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
+from gristmill.run.worker import MAX_COMMITTING, Commit, make_job_of, run_task
 from gristmill.store import RunFolder
 
 if TYPE_CHECKING:
@@ -40,10 +41,12 @@ PARALLEL_ENGINES = ("native", "cuda")
 class InlineBackend:
     """No other process: nothing to start, one tokenizer in memory, and the simplest to debug."""
 
-    def __init__(self, config: RunJob, _early: Early) -> None:
-        before = resident_bytes()  # of whatever program this is
+    def __init__(self, config: RunJob, early: Early) -> None:
         named = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
-        self._tokenizer = load_configured(named) if named else None
+        self._tokenizer, held_bytes = None, 0
+        if named:
+            loaded = early.tokenizer.result() if early.tokenizer else load_measured(named)
+            self._tokenizer, held_bytes = loaded
         self._late: LateEngine | None = None
         if self._tokenizer and encodes_on_gpu(config):
             from gristmill.tokenizer import move_to_gpu
@@ -52,7 +55,7 @@ class InlineBackend:
             sys.setswitchinterval(SWITCH_S)
             self._tokenizer, self._late = move_to_gpu(self._tokenizer)
         self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
-        self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
+        self.budget = settle_budget(config, worker_bytes=held_bytes)
         self._is_frugal = is_frugal(config.run)
         self._num_unit_threads = 1
         self._job: Job | CountJob | None = None

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from gristmill.config import TokenizerConfig
 from gristmill.errors import GristmillError
 from gristmill.limits import Block
 from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import each_record, read_any_plan
+from gristmill.run.loading import load_configured
 from gristmill.run.messages import (
     Done,
     Failed,
@@ -104,23 +104,6 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
             room.acquire()
             answer(Written(task.unit))
             committing.submit(finish, task, commit)
-
-
-def load_configured(config: TokenizerConfig) -> Tokenizer:
-    """The tokenizer a job names."""
-    from gristmill.tokenizer import load_tokenizer
-
-    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
-    try:
-        return load_tokenizer(
-            config.source,
-            engine=config.engine,
-            encoding=config.encoding,
-            pattern=config.pattern,
-            revision=config.revision,
-        )
-    finally:
-        gc.enable()
 
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
