@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from gristmill.batch import Texts, TokenBatch, flatten_texts
 from gristmill.config import MAX_THREADS, EngineChoice, Errors, SpecialTokenPolicy
-from gristmill.engine_cache import Facts, facts_of, recall, remember
+from gristmill.engine_cache import Facts, Known, facts_of, recall, remember
 from gristmill.engines import DeviceEngine, Engine, EngineName, Ids, ListEngine, Offsets
 from gristmill.engines.native import NativeEngine
 from gristmill.errors import ConfigError, InputError, TokenizerError
@@ -293,7 +293,7 @@ def load_tokenizer(
         token=token,
         cache_dir=cache_dir,
     )
-    return _load(source, options, engine)
+    return load_from(source, options, engine)
 
 
 def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
@@ -308,16 +308,19 @@ def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
     return moved, late
 
 
-def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:
+def load_from(
+    source: Any, options: LoadOptions, engine: EngineChoice, *, known: Known | None = None
+) -> Tokenizer:
+    """Load with options that are checked; `known` is what was recalled of the source already, if it was."""
     origin, path = None, None
     if isinstance(source, str | os.PathLike):
         path = find_local_file(source, options)
         # A worker may run in another folder.
         origin = Origin(os.fspath(source) if path is None else os.path.abspath(source), options, engine)
     if path is not None and engine in ("auto", "native"):
-        known = recall(path, options)
-        if known is not None:
-            return Tokenizer(known.facts, known.engine, why_not_native=None, origin=origin, loaded=None)
+        known = known or recall(path, options)
+        if known is not None and (native := known.engine()) is not None:
+            return Tokenizer(known.facts, native, why_not_native=None, origin=origin, loaded=None)
     from gristmill.engine_choice import choose_engine
 
     loaded = load_source(source, options)
@@ -329,7 +332,7 @@ def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:
 
 
 def _load_again(origin: Origin, fingerprint: str) -> Tokenizer:
-    tokenizer = _load(*origin)
+    tokenizer = load_from(*origin)
     if tokenizer.fingerprint != fingerprint:
         raise TokenizerError(f"{origin.source}: is another tokenizer than the one pickled; pickle it anew")
     return tokenizer

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
-from gristmill.run.loading import LoadingTokenizer
+from gristmill.run.loading import Recalling
 from gristmill.run.process import (
     WORKER_BYTES,
     WorkerProcess,
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Early(NamedTuple):
-    """Workers that are on their way: processes, what drives a cluster, or the tokenizer of this process."""
+    """Workers that are on their way: processes, what drives a cluster, or the tokenizer of this one."""
 
     processes: tuple[WorkerProcess, ...] = ()
     backend: Backend | None = None
-    tokenizer: LoadingTokenizer | None = None
+    recalling: Recalling | None = None
     since: float | None = None
     """When it was begun, by the clock that never goes back."""
 
@@ -51,7 +51,7 @@ def start_early(config: RunJob) -> Early:
         return NOTHING
     if backend == "inline":
         assert isinstance(config, TokenizeConfig)
-        return Early(tokenizer=LoadingTokenizer(tokenizer_to_load(config)), since=since)
+        return Early(recalling=Recalling(tokenizer_to_load(config)), since=since)
     if backend == "ray":
         from gristmill.run.ray import open_ray
 

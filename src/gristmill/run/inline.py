@@ -45,8 +45,7 @@ class InlineBackend:
         named = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
         self._tokenizer, held_bytes = None, 0
         if named:
-            loaded = early.tokenizer.result() if early.tokenizer else load_measured(named)
-            self._tokenizer, held_bytes = loaded
+            self._tokenizer, held_bytes = load_measured(named, early.recalling)
         self._late: LateEngine | None = None
         if self._tokenizer and encodes_on_gpu(config):
             from gristmill.tokenizer import move_to_gpu
