@@ -9,10 +9,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.limits import Block
+from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.early import Early
@@ -88,7 +90,7 @@ class InlineBackend:
         num_threads = min(self._num_unit_threads, len(tasks))
         progress.num_workers = max(1, num_threads, progress.num_workers)  # the tails need but one
         progress.memory_budget_bytes = self.budget.memory_bytes
-        threads = _UnitThreads(self._job, tasks, num_threads)
+        threads = _UnitThreads(self._job, tasks, num_threads, most=self.budget.num_workers)
         progress.workers = threads.states
         num_left = len(tasks)
         try:
@@ -129,11 +131,17 @@ class _Stopped(BaseException):
 class _UnitThreads:
     """Threads that take tasks until there are none, and what they have to tell."""
 
-    def __init__(self, job: Job | CountJob, tasks: Sequence[Task], num_threads: int) -> None:
-        self._job = job
+    def __init__(
+        self, job: Job | CountJob, tasks: Sequence[Task], num_threads: int, *, most: int
+    ) -> None:
+        self._job = job if isinstance(job.plan, CountPlan) else replace(job, num_threads=self._threads_each)
+        self._most = most
+        """Threads that may be at work at once."""
+        self._num_busy = num_threads
         self._waiting = deque(tasks)
         self._inbox: queue.SimpleQueue[_Worked | _Ended] = queue.SimpleQueue()
         self._is_stopped = threading.Event()
+        self._turn = threading.Lock()
         self._committing = ThreadPoolExecutor(max_workers=max(1, num_threads))
         self._room = threading.Semaphore(MAX_COMMITTING * max(1, num_threads))
         self._states: dict[int, WorkerState] = {}
@@ -165,7 +173,18 @@ class _UnitThreads:
             thread.join()
         self._committing.shutdown()
 
+    def _threads_each(self) -> int:
+        """For a block of each unit that is worked at: those that have nothing left to do help the others."""
+        return max(1, self._most // max(1, self._num_busy))
+
     def _work(self, number: int) -> None:
+        try:
+            self._take_tasks(number)
+        finally:
+            with self._turn:
+                self._num_busy -= 1
+
+    def _take_tasks(self, number: int) -> None:
         while True:
             now = round(time.time(), 3)
             try:

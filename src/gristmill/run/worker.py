@@ -134,7 +134,7 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
         store=store,
         tokenizer=tokenizer,
         blocks=blocks,
-        num_threads=prepare.num_threads,
+        num_threads=lambda: prepare.num_threads,
         write_behind=prepare.write_behind,
     )
 
