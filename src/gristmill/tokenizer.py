@@ -245,6 +245,11 @@ class Tokenizer:
         """A sentence on why the native engine does not encode, or None where it does."""
         return self._why_not_native
 
+    @property
+    def remembered_bytes(self) -> int:
+        """Memory held by the pieces that threads remember; 0 for an engine other than the native one."""
+        return self._engine.state_bytes if isinstance(self._engine, NativeEngine) else 0
+
     def _enforce(self, policy: SpecialTokenPolicy, buffer: Any, offsets: Offsets) -> Literal["text", "parse"]:
         if _one_of(SpecialTokenPolicy, policy, "special_tokens") != "error":
             return "parse" if policy == "parse" else "text"

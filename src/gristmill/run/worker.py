@@ -36,7 +36,7 @@ from gristmill.run.messages import (
     Worked,
     Written,
 )
-from gristmill.run.resources import resident_bytes
+from gristmill.run.resources import keep_what_is_left, resident_bytes
 from gristmill.run.settle import facts_of
 from gristmill.store import RemoteFolder, open_folder
 
@@ -97,7 +97,7 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
             task = receive()
             assert isinstance(task, Task)
             try:
-                commit = run_task(job, task, _reporter(answer))
+                commit = run_task(job, task, _reporter(answer, tokenizer if prepare.is_frugal else None))
             except (GristmillError, MemoryError, OSError) as error:
                 answer(failure_of(error, task.unit))
                 continue
@@ -164,13 +164,18 @@ def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None])
     return process_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block).commit
 
 
-def _reporter(answer: Callable[[FromWorker], None]) -> Callable[[Block], None]:
-    """Gathers blocks, so that a report is made now and then rather than for each."""
+def _reporter(
+    answer: Callable[[FromWorker], None], growing: Tokenizer | None
+) -> Callable[[Block], None]:
+    """Gathers blocks, so that a report is made now and then rather than for each; what a tokenizer remembers
+    may take memory from blocks, where one is given."""
     waiting = Block(0, 0, 0, 0)
     reported = time.monotonic()
 
     def report(block: Block) -> None:
         nonlocal waiting, reported
+        if growing is not None:
+            keep_what_is_left(growing.remembered_bytes)
         waiting = Block(*map(sum, zip(waiting, block, strict=True)))
         if time.monotonic() - reported >= REPORT_EVERY_S:
             answer(Worked(waiting))
