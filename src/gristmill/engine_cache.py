@@ -22,7 +22,7 @@ from gristmill.errors import GristmillError
 from gristmill.files import write_whole
 from gristmill.load import LoadOptions
 from gristmill.load.folder import ROLE_FILES, TOKENIZER_JSON
-from gristmill.load.reading import read_whole
+from gristmill.load.reading import digest_whole, read_whole
 
 if TYPE_CHECKING:  # engines need NumPy, which takes as long to import as most of this
     from gristmill.engines.native import NativeEngine
@@ -178,7 +178,7 @@ def _key(path: Path, options: LoadOptions, state: str) -> str:
 
 def _parts(path: Path, options: LoadOptions, state: str) -> Iterable[bytes]:
     yield path.name.encode("utf-8", "surrogateescape")  # the encoding of a rank file may follow from it
-    yield read_whole(path)
+    yield digest_whole(path)
     if path.name == TOKENIZER_JSON:
         for name in ROLE_FILES:
             roles = path.parent / name
