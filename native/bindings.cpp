@@ -852,9 +852,13 @@ NB_MODULE(_native, m) {
             std::string bytes = pack_model(model);
             return nb::bytes(bytes.data(), bytes.size());
         })
-        .def_static("unpack", [](nb::bytes bytes) {
-            return std::make_shared<Model>(unpack_model({bytes.c_str(), bytes.size()}));
-        })
+        .def_static("unpack", [](nb::bytes bytes, size_t num_threads) {
+            std::string_view packed(bytes.c_str(), bytes.size());
+            nb::gil_scoped_release release;
+            ModelInput input = unpack_model(packed);
+            input.num_threads = num_threads;
+            return std::make_shared<Model>(std::move(input));
+        }, "bytes"_a, "num_threads"_a = 2)
         .def_prop_ro("whole_piece_first", &Model::whole_piece_first)
         .def("token_bytes", [](const Model& model) {
             std::vector<int64_t> offsets{0};

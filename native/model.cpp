@@ -171,7 +171,11 @@ Model::Model(ModelInput input)
         if (merge.rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
     }
     bool is_pruned = input.reachable.size() == tokens_.size();
-    run_threads(2, [&](size_t i) {
+    auto build_both = [&](const auto& build) {
+        if (input.num_threads > 1) return run_threads(2, build);
+        for (size_t i : {0, 1}) build(i);
+    };
+    build_both([&](size_t i) {
         if (i == 1) return tokens_by_bytes_.build(tokens_);
         if (!is_pruned) PairTable::drop_repeated(input.merges);
         if (!std::is_sorted(input.merges.begin(), input.merges.end(), is_before)) {
@@ -231,7 +235,7 @@ Model::Model(ModelInput input)
         check_reachable();
         prune_merges(input.merges);
     }
-    run_threads(2, [&](size_t i) {
+    build_both([&](size_t i) {
         if (i == 1) return index_tokens();
         std::vector<bool> is_result(tokens_.size());
         for (const Merge& merge : input.merges) is_result[merge.result] = true;

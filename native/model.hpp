@@ -213,6 +213,8 @@ struct ModelInput {
     std::unordered_map<uint32_t, std::string> unproducible;
     // By id, where it is known already, with merges that are pruned already; empty: to be found out.
     std::vector<uint8_t> reachable;
+    // That build tables, 2 at most.
+    size_t num_threads = 2;
 };
 
 class Model {

@@ -1,5 +1,6 @@
 """Which backend does a job, and what threads of one process leave behind when they are told to end."""
 
+import queue
 import threading
 
 import pytest
@@ -10,8 +11,9 @@ from gristmill.engines.cuda import engine as cuda_engine
 from gristmill.engines.cuda import late
 from gristmill.engines.cuda.engine import CudaEngine
 from gristmill.engines.cuda.tables import build_tables
-from gristmill.run import process
+from gristmill.run import inline, process, resources
 from gristmill.run.budget import settle_budget
+from gristmill.run.early import start_early
 from gristmill.run.process import choose_backend
 from gristmill.run.tokenize import tokenize
 from made_runs import make_config, make_corpus, output_bytes, run
@@ -171,3 +173,43 @@ def test_an_error_of_the_user_in_a_thread_ends_the_run(tokenizer, corpus, tmp_pa
     (tmp_path / "in" / "bad.jsonl").write_text('{"text": 1}\n' * 3)
     with pytest.raises(InputError, match=r"bad\.jsonl"):
         run(tokenizer, tmp_path / "in", tmp_path / "out", run__workers=2, read__on_bad_document="fail")
+
+
+def test_a_thread_without_a_unit_helps_the_one_that_has_the_last(tokenizer, corpus, tmp_path, monkeypatch):
+    run_task, seen = inline.run_task, {}
+    has_ended: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
+
+    def watched(job, task, report):
+        if task.unit == 0:
+            seen["at first"] = job.num_threads()
+            has_ended.get(timeout=60).join()  # the other thread, once it has done all the rest
+            seen["at last"] = job.num_threads()
+        elif task.unit == len(job.plan.units) - 1:
+            has_ended.put(threading.current_thread())
+        return run_task(job, task, report)
+
+    monkeypatch.setattr(inline, "run_task", watched)
+    options = {"run__backend": None, "run__workers": 2}
+    run(tokenizer, corpus, tmp_path / "two", **options)
+    assert seen == {"at first": 1, "at last": 2}
+    monkeypatch.undo()
+    run(tokenizer, corpus, tmp_path / "one", run__workers=1)
+    assert output_bytes(tmp_path / "two") == output_bytes(tmp_path / "one")
+
+
+def test_a_run_whose_tokenizer_was_recalled_early_writes_the_same(tokenizer, corpus, tmp_path):
+    run(tokenizer, corpus, tmp_path / "plain", run__backend=None)
+    job = make_config(tokenizer, corpus, tmp_path / "early", run__backend=None)
+    early = start_early(job)
+    assert early.recalling is not None
+    assert early.recalling.result() is not None
+    tokenize(job, early=early)
+    assert output_bytes(tmp_path / "early") == output_bytes(tmp_path / "plain")
+
+
+@pytest.mark.parametrize(("table_mb", "idle_mb"), [(0, 16), (40, 14), (46, 8), (64, 4)])
+def test_idle_blocks_have_what_tables_of_pieces_leave(table_mb, idle_mb, monkeypatch):
+    limits = []
+    monkeypatch.setattr(resources._native, "limit_idle_blocks", limits.append)
+    resources.keep_what_is_left(table_mb << 20)
+    assert limits == [idle_mb << 20]

@@ -70,6 +70,18 @@ def test_the_example_of_every_command_is_one_it_understands():
         cli.build_parser().parse_args(example.split()[1:])
 
 
+def test_a_command_described_alone_is_described_alike():
+    def helps(parser):
+        (commands,) = (action for action in parser._actions if hasattr(action.choices, "items"))
+        return {name: command.format_help() for name, command in commands.choices.items()}
+
+    whole = cli.build_parser()
+    for name in cli.COMMANDS:
+        alone = cli.build_parser(only=name)
+        assert helps(alone)[name] == helps(whole)[name]
+        assert alone.format_help() == whole.format_help()
+
+
 def test_encode_prints_the_reference_ids_of_each_text(tokenizer_path, reference, capsys):
     assert cli.main(["encode", "-t", str(tokenizer_path), "The mill", "über 12"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -12,8 +12,10 @@ import gristmill
 import made_tokenizers as made
 from adversarial_texts import random_texts
 from gristmill import _native, engine_cache
+from gristmill.config import TokenizerConfig
 from gristmill.engines.native import NativeEngine
 from gristmill.errors import TokenizerError
+from gristmill.run.loading import Recalling, load_configured, load_measured
 from native_engines import SPECS, documents
 
 
@@ -71,8 +73,9 @@ def test_a_tokenizer_that_was_remembered_is_the_one_that_was_loaded(tmp_path, na
 def test_a_packed_model_merges_as_it_did(name):
     engine = NativeEngine(SPECS[name]())
     (model,) = (arguments[0] for step, arguments in engine.program.steps if step == "set_model")
-    again = _native.Model.unpack(model.pack())
-    assert again.pack() == model.pack()
+    for num_threads in (1, 2):
+        again = _native.Model.unpack(model.pack(), num_threads)
+        assert again.pack() == model.pack()
     for text in documents():
         piece = text.encode()[:200]
         assert again.merge_slowly(piece) == model.merge_slowly(piece)
@@ -170,3 +173,38 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(file, tmp_path, 
     monkeypatch.setenv("GRISTMILL_CACHE", str(tmp_path / "a file"))
     assert gristmill.load_tokenizer(file).engine_name == "native"
     assert not was_recalled(gristmill.load_tokenizer(file))
+
+
+def test_a_tokenizer_recalled_by_a_thread_is_the_one_that_is_loaded(file, cache):
+    config = TokenizerConfig(source=str(file))
+    assert Recalling(config).result() is None
+    expected = load_configured(config)
+    recalling = Recalling(config)
+    tokenizer, held_bytes = load_measured(config, recalling)
+    assert recalling.result() is not None
+    assert was_recalled(tokenizer)
+    assert held_bytes >= 0
+    assert tokenizer.fingerprint == expected.fingerprint
+    assert tokenizer.encode("some text").tolist() == expected.encode("some text").tolist()
+    (kept,) = cache.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-1])
+    tokenizer, _ = load_measured(config, Recalling(config))
+    assert not was_recalled(tokenizer)
+    assert tokenizer.encode("some text").tolist() == expected.encode("some text").tolist()
+
+
+def test_what_was_kept_but_makes_no_engine_is_compiled_anew(file):
+    config = TokenizerConfig(source=str(file))
+    expected = load_configured(config)
+    known = Recalling(config).result()
+    assert known is not None
+    broken = known._replace(steps=[*known.steps, ("set_transducer", [*[np.zeros(1, np.uint16)] * 3, 1])])
+    tokenizer = load_configured(config, known=broken)
+    assert not was_recalled(tokenizer)
+    assert tokenizer.encode("some text").tolist() == expected.encode("some text").tolist()
+
+
+@pytest.mark.parametrize("engine", ["tokenizers", "slow"])
+def test_nothing_is_recalled_for_an_engine_that_keeps_nothing(file, engine):
+    load_configured(TokenizerConfig(source=str(file)))
+    assert Recalling(TokenizerConfig(source=str(file), engine=engine)).result() is None

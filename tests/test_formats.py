@@ -3,6 +3,8 @@
 import csv
 import gzip
 import os
+import subprocess
+import sys
 from typing import ClassVar
 
 import datasets
@@ -439,3 +441,18 @@ def test_contradictory_choices_are_refused(options, length):
 
 def test_default_columns_suit_documents_too():
     check_formats(WriteConfig(format="parquet"), make_layout())
+
+
+def test_parquet_is_written_without_arrow_being_imported(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+from made_shards import make_layout, make_rows, write_rows
+write_rows(Path(sys.argv[1]), [make_rows([[8]])], formats="parquet", layout=make_layout(sequence_length=8))
+print([name for name in sys.modules if name.split(".")[0] == "pyarrow"])
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=here)
+    assert ended.stdout == "[]\n"
+    assert pq.read_table(tmp_path / "parquet").num_rows == 1

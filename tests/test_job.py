@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gristmill import ConfigError, cli
 from gristmill.cli_run import job_of
@@ -82,6 +83,13 @@ def test_a_comma_in_the_name_of_an_input_stays():
 def test_what_stands_between_texts_is_taken_as_typed_but_for_escapes(typed, meant):
     assert parse_override(f"read.separator={typed}") == ("read", "separator", meant)
     assert parse_override(f"read.join={typed}") == ("read", "join", meant)
+
+
+@pytest.mark.parametrize(
+    "typed", ["0", "7", "50256", "007", "1_000", "0x10", "-3", "1e3", "9" * 19, "٣", "1:30", ""]
+)
+def test_a_number_is_the_one_that_yaml_reads(typed):
+    assert parse_override(f"encode.eos_id={typed}") == ("encode", "eos_id", yaml.safe_load(typed))
 
 
 def test_commas_part_the_lists_of_a_training_too():

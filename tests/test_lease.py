@@ -11,9 +11,10 @@ from gristmill.limits import Limit
 from gristmill.pipeline import process_unit
 from gristmill.read import Blocks
 from gristmill.run.folder import grant_lease, read_plan, revoke_leases
+from gristmill.run.loading import load_configured
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.tokenize import tokenize
-from gristmill.run.worker import load_configured, make_job_of, run_task
+from gristmill.run.worker import make_job_of, run_task
 from made_runs import make_config, make_corpus, output_bytes, run
 
 REFUSED = (RunError, FileNotFoundError)

@@ -16,7 +16,6 @@ from gristmill.pack.rows import (
     Segments,
     empty_rows,
     empty_segments,
-    join_segments,
     offsets_of,
     slice_rows,
     slice_segments,
@@ -44,6 +43,17 @@ def segments_of(pieces, dtype=np.uint16):
         offsets=offsets_of(np.array([len(piece.ids) for piece in pieces], np.int64)),
         documents=np.array([piece.document for piece in pieces], np.int64),
         starts=np.array([piece.start for piece in pieces], np.int64),
+    )
+
+
+def joined(parts):
+    """All segments of the parts, in order."""
+    parts = [empty_segments(np.uint16), *parts]
+    return Segments(
+        ids=np.concatenate([part.ids for part in parts]),
+        offsets=offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
+        documents=np.concatenate([part.documents for part in parts]),
+        starts=np.concatenate([part.starts for part in parts]),
     )
 
 
@@ -212,7 +222,7 @@ def test_tails_of_units_are_packed_at_the_end_of_the_run(job, units, num_at_a_ti
         slow_made += slow_rows
         tails.append(tail)
         slow_tails += slow_tail
-    last = pieces_of(join_segments([empty_segments(np.uint16), *tails]))
+    last = pieces_of(joined(tails))
     rows, dropped = pack(config, last, is_last=True, num_at_a_time=num_at_a_time)
     slow_rows, slow_dropped = pack_slowly(slow_tails, config, is_last=True)
     assert made + plain(rows) == plain_slow(slow_made + slow_rows, config.sequence_length)
@@ -309,7 +319,7 @@ def test_slices_of_rows_joined_are_the_rows(job, first, second):
 def test_split_segments_are_the_segments_and_make_few_rows_at_a_time(job, max_rows):
     config, pieces = job
     parts = list(split_segments(segments_of(pieces), config, max_rows=max_rows))
-    assert pieces_of(join_segments([empty_segments(np.uint16), *parts])) == pieces
+    assert pieces_of(joined(parts)) == pieces
     packer = make_packer(config, pad_id=PAD, dtype=np.uint16)
     for part in parts:
         rows = packer.add(part)

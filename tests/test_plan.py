@@ -229,3 +229,15 @@ def test_control_characters_of_inputs_do_not_reach_the_terminal(tokenizer, tmp_p
     write_jsonl(tmp_path / "a\x1b[2J.jsonl", ["one"])
     assert cli.main(["plan", str(tmp_path), "-t", str(tokenizer), "read.text_field=body"]) == 1
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("num_bytes", [1, 8 << 20, 33 << 20, 106_000_000, 1_060_191_190, 3_000_000_001])
+def test_a_file_is_cut_into_units_that_share_out_evenly(tmp_path, num_bytes):
+    path = tmp_path / "corpus.jsonl"
+    with path.open("wb") as file:
+        file.truncate(num_bytes)
+    config = make_config("made", path, "out", read__unit_bytes=None)
+    sizes = [unit.num_bytes for unit in cut_units(config.read, tuple(list_inputs(config.read)))]
+    assert sum(sizes) == num_bytes
+    assert len(sizes) <= 4 or len(sizes) % 4 == 0
+    assert max(sizes) - min(sizes) <= len(sizes)

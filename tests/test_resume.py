@@ -223,10 +223,10 @@ def test_a_finished_run_answers_without_loading_the_tokenizer(tokenizer, tmp_pat
     shutil.copy(tokenizer, own)
     first = run(own, tmp_path / "corpus", tmp_path / "out")
 
-    def load(_config):
+    def load(*_arguments):
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("gristmill.run.inline.load_configured", load)
+    monkeypatch.setattr("gristmill.run.inline.load_measured", load)
     again = run(own, tmp_path / "corpus", tmp_path / "out")
     assert again.last is None
     assert again.manifest == first.manifest

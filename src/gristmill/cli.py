@@ -54,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))  # workers end with us
     try:
-        arguments = parse_arguments(build_parser(), argv)
+        given = list(sys.argv[1:] if argv is None else argv)
+        arguments = parse_arguments(build_parser(only=given[0] if given else None), given)
         if sys.stdout is None:
             raise InputError("standard output is closed")
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may not have every character
@@ -77,9 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def parse_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
     """Parse; inputs may stand before, between and after flags, which argparse alone does not allow."""
-    given = list(sys.argv[1:] if argv is None else argv)
     arguments, rest = parser.parse_known_args(given)
     names = given[given.index("--") :] if "--" in given else []
     flags = [text for text in rest if text.startswith("-") and text not in names]
@@ -98,8 +98,8 @@ def refuse_unknown(parser: argparse.ArgumentParser, rest: Sequence[str]) -> NoRe
     parser.error(f"unknown argument {unknown}" + (f" (did you mean {near[0]}?)" if near else ""))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
+def build_parser(*, only: str | None = None) -> argparse.ArgumentParser:
+    """Describe the command line; the arguments of one command alone where no other is asked for."""
     parser = argparse.ArgumentParser(
         prog="gristmill",
         description="Raw text to training-ready token shards, with exactly the reference libraries' ids.",
@@ -117,7 +117,8 @@ def build_parser() -> argparse.ArgumentParser:
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_arguments(command)
+        if only not in COMMANDS or name == only:
+            add_arguments(command)
         command.set_defaults(command=command)
     return parser
 

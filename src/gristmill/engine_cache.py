@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
-import numpy as np
 from isal import isal_zlib
 
 from gristmill import _native
-from gristmill.engines.native import NativeEngine, Program
 from gristmill.errors import GristmillError
 from gristmill.files import write_whole
 from gristmill.load import LoadOptions
 from gristmill.load.folder import ROLE_FILES, TOKENIZER_JSON
-from gristmill.load.reading import read_whole
+from gristmill.load.reading import digest_whole, read_whole
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # engines need NumPy, which takes as long to import as most of this
+    from gristmill.engines.native import NativeEngine
     from gristmill.load.loaded import Loaded
 
 log = logging.getLogger(__name__)
@@ -56,10 +55,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(NamedTuple):
-    """A tokenizer that was compiled and compared with its reference before."""
+    """A tokenizer that was compiled and compared with its reference before; its vocabulary is there, the
+    rest takes next to no time."""
 
     facts: Facts
-    engine: NativeEngine
+    steps: list[tuple[str, list[Any]]]
+    strips_prefix: bool
+
+    def engine(self) -> NativeEngine | None:
+        """What encodes; None where it cannot be made of what was kept."""
+        return tried(lambda: _engine_of(self))
 
 
 class _Table(msgspec.Struct, frozen=True, tag=True):
@@ -82,9 +87,12 @@ def facts_of(loaded: Loaded) -> Facts:
     return Facts(**{name: getattr(loaded, name) for name in Facts.__struct_fields__})
 
 
-def recall(path: Path, options: LoadOptions) -> Known | None:
-    """The tokenizer of a file as it was compiled before, or None."""
-    return tried(lambda: _recall(path, options))
+def recall(path: Path, options: LoadOptions, *, state: str | None = None) -> Known | None:
+    """The tokenizer of a file as it was compiled before, or None.
+
+    With `state`, which is `program_state()`, it is native for the most part and needs no NumPy, so that a
+    thread can do it while modules are imported."""
+    return tried(lambda: _recall(path, options, state))
 
 
 def remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngine) -> None:
@@ -113,8 +121,14 @@ def own_versions() -> list[str]:
     return [_state(file) for file in files]
 
 
-def _recall(path: Path, options: LoadOptions) -> Known | None:
-    kept = cache_folder() / FOLDER / _key(path, options)
+def program_state() -> str:
+    """Of this program and the libraries it is compared with: what decides how a tokenizer is compiled."""
+    return "\0".join([*own_versions(), *map(_package_state, REFERENCES)])
+
+
+def _recall(path: Path, options: LoadOptions, state: str | None) -> Known | None:
+    num_threads = 2 if state is None else 1  # the thread that imports has a core of its own
+    kept = cache_folder() / FOLDER / _key(path, options, program_state() if state is None else state)
     if not kept.exists():
         return None
     content = read_whole(kept, limit=MAX_BYTES)
@@ -123,9 +137,19 @@ def _recall(path: Path, options: LoadOptions) -> Known | None:
         log.info("%s: is damaged and not used", kept)
         return None
     entry = msgspec.msgpack.decode(body, type=_Kept)
-    steps = [(name, tuple(map(_unpacked, arguments))) for name, arguments in entry.steps]
+    steps = [
+        (name, [_with_model(argument, num_threads) for argument in arguments])
+        for name, arguments in entry.steps
+    ]
     facts = msgspec.structs.replace(entry.facts, source=str(path))
-    return Known(facts, NativeEngine(Program(steps, entry.strips_prefix)))
+    return Known(facts, steps, entry.strips_prefix)
+
+
+def _engine_of(known: Known) -> NativeEngine:
+    from gristmill.engines.native import NativeEngine, Program
+
+    steps = [(name, tuple(map(_with_table, arguments))) for name, arguments in known.steps]
+    return NativeEngine(Program(steps, known.strips_prefix))
 
 
 def _remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngine) -> None:
@@ -134,7 +158,7 @@ def _remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngi
     folder = cache_folder() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     crc = isal_zlib.crc32(body).to_bytes(CRC_BYTES, "little")
-    write_whole(folder / _key(path, options), crc + body)
+    write_whole(folder / _key(path, options, program_state()), crc + body)
     _forget_oldest(folder)
 
 
@@ -144,23 +168,23 @@ def _forget_oldest(folder: Path) -> None:
         file.unlink(missing_ok=True)  # another process may be tidying too
 
 
-def _key(path: Path, options: LoadOptions) -> str:
-    digest = hashlib.blake2b(digest_size=20)
-    for part in _parts(path, options):
+def _key(path: Path, options: LoadOptions, state: str) -> str:
+    digest = hashlib.sha256()  # processors have instructions for it: three times as fast as blake2b
+    for part in _parts(path, options, state):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()
 
 
-def _parts(path: Path, options: LoadOptions) -> Iterable[bytes]:
+def _parts(path: Path, options: LoadOptions, state: str) -> Iterable[bytes]:
     yield path.name.encode("utf-8", "surrogateescape")  # the encoding of a rank file may follow from it
-    yield read_whole(path)
+    yield digest_whole(path)
     if path.name == TOKENIZER_JSON:
         for name in ROLE_FILES:
             roles = path.parent / name
             yield read_whole(roles) if roles.is_file() else b""
     yield msgspec.json.encode((options.encoding, options.pattern, options.special_tokens))
-    yield "\0".join([*own_versions(), *map(_package_state, REFERENCES)]).encode("utf-8", "surrogateescape")
+    yield state.encode("utf-8", "surrogateescape")
 
 
 def _package_state(name: str) -> str:
@@ -174,15 +198,21 @@ def _state(file: Path) -> str:
 
 
 def _packed(argument: Any) -> Any:
+    import numpy as np
+
     if isinstance(argument, np.ndarray):
         return _Table(argument.dtype.str, argument.tobytes())
     return _Model(argument.pack()) if isinstance(argument, _native.Model) else argument
 
 
-def _unpacked(argument: Any) -> Any:
-    if isinstance(argument, _Table):
-        return np.frombuffer(argument.data, dtype=argument.dtype)
-    return _native.Model.unpack(argument.data) if isinstance(argument, _Model) else argument
+def _with_model(argument: Any, num_threads: int) -> Any:
+    return _native.Model.unpack(argument.data, num_threads) if isinstance(argument, _Model) else argument
+
+
+def _with_table(argument: Any) -> Any:
+    import numpy as np
+
+    return np.frombuffer(argument.data, argument.dtype) if isinstance(argument, _Table) else argument
 
 
 def tried(call: Callable[[], T]) -> T | None:

@@ -87,14 +87,16 @@ def parse_override(text: str, known: Sections = SECTIONS) -> tuple[str, str, Any
 
     The value is read as YAML; where an option takes several, commas part them; in what stands between texts,
     \\n, \\r, \\t and \\\\ are the characters they stand for."""
-    import yaml
-
     found = re.fullmatch(r"(\w+)\.(\w+)=(.*)", text, flags=re.DOTALL)
     if found is None:
         raise ConfigError(f"{text!r} is not section.key=value")
     section, key, value = found.groups()
     if f"{section}.{key}" in BETWEEN_TEXTS and value[:1] not in ("'", '"'):
         return section, key, re.sub(r"\\([nrt\\])", lambda escape: ESCAPES[escape[1]], value)
+    if re.fullmatch(r"0|[1-9][0-9]{0,17}", value):  # the same in YAML, whose import takes 10 ms
+        return section, key, int(value)
+    import yaml
+
     try:
         read = yaml.safe_load(value)
     except yaml.YAMLError as error:

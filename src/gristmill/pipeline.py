@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,8 @@ class Job:
     tokenizer: Tokenizer | None
     """Absent where only tails are packed."""
     blocks: Blocks
-    num_threads: int
+    num_threads: Callable[[], int]
+    """That may encode a block now: more once there are fewer units left than threads."""
     write_behind: bool
 
     @property
@@ -99,7 +100,7 @@ def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBat
         job.tokenizer,
         job.plan.layout,
         special_tokens=job.config.encode.special_tokens,
-        num_threads=job.num_threads,
+        num_threads=job.num_threads(),
     )
 
 

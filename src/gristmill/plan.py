@@ -18,6 +18,8 @@ UNITS_WANTED = 64
 """Enough that workers end at about the same time."""
 EASY_UNIT_BYTES = 32 << 20
 """Up to this size half as many do: below it the cost of a unit by itself shows."""
+UNITS_AT_ONCE = 4
+"""Units are a multiple of so many where there are more: two or four workers then end together."""
 MAX_SLICES = 512
 """Of a unit, so that many tiny files keep every worker busy."""
 
@@ -90,7 +92,9 @@ def choose_unit_bytes(config: ReadConfig, total_bytes: int, least_bytes: int = M
     if config.unit_bytes is not None:
         return byte_size(config.unit_bytes, name="read.unit_bytes")
     easy_bytes = min(2 * total_bytes // UNITS_WANTED, EASY_UNIT_BYTES)
-    return min(max(total_bytes // UNITS_WANTED, easy_bytes, least_bytes), MAX_UNIT_BYTES)
+    size = min(max(total_bytes // UNITS_WANTED, easy_bytes, least_bytes), MAX_UNIT_BYTES)
+    num_units = total_bytes // size // UNITS_AT_ONCE * UNITS_AT_ONCE
+    return -(-total_bytes // num_units) if num_units and size < MAX_UNIT_BYTES else size
 
 
 def gather(slices: Iterable[Slice], unit_bytes: int) -> Iterator[Unit]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from gristmill.batch import Texts, TokenBatch, flatten_texts
 from gristmill.config import MAX_THREADS, EngineChoice, Errors, SpecialTokenPolicy
-from gristmill.engine_cache import Facts, facts_of, recall, remember
+from gristmill.engine_cache import Facts, Known, facts_of, recall, remember
 from gristmill.engines import DeviceEngine, Engine, EngineName, Ids, ListEngine, Offsets
 from gristmill.engines.native import NativeEngine
 from gristmill.errors import ConfigError, InputError, TokenizerError
@@ -245,6 +245,11 @@ class Tokenizer:
         """A sentence on why the native engine does not encode, or None where it does."""
         return self._why_not_native
 
+    @property
+    def remembered_bytes(self) -> int:
+        """Memory held by the pieces that threads remember; 0 for an engine other than the native one."""
+        return self._engine.state_bytes if isinstance(self._engine, NativeEngine) else 0
+
     def _enforce(self, policy: SpecialTokenPolicy, buffer: Any, offsets: Offsets) -> Literal["text", "parse"]:
         if _one_of(SpecialTokenPolicy, policy, "special_tokens") != "error":
             return "parse" if policy == "parse" else "text"
@@ -293,7 +298,7 @@ def load_tokenizer(
         token=token,
         cache_dir=cache_dir,
     )
-    return _load(source, options, engine)
+    return load_from(source, options, engine)
 
 
 def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
@@ -308,16 +313,19 @@ def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
     return moved, late
 
 
-def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:
+def load_from(
+    source: Any, options: LoadOptions, engine: EngineChoice, *, known: Known | None = None
+) -> Tokenizer:
+    """Load with options that are checked; `known` is what was recalled of the source already, if it was."""
     origin, path = None, None
     if isinstance(source, str | os.PathLike):
         path = find_local_file(source, options)
         # A worker may run in another folder.
         origin = Origin(os.fspath(source) if path is None else os.path.abspath(source), options, engine)
     if path is not None and engine in ("auto", "native"):
-        known = recall(path, options)
-        if known is not None:
-            return Tokenizer(known.facts, known.engine, why_not_native=None, origin=origin, loaded=None)
+        known = known or recall(path, options)
+        if known is not None and (native := known.engine()) is not None:
+            return Tokenizer(known.facts, native, why_not_native=None, origin=origin, loaded=None)
     from gristmill.engine_choice import choose_engine
 
     loaded = load_source(source, options)
@@ -329,7 +337,7 @@ def _load(source: Any, options: LoadOptions, engine: EngineChoice) -> Tokenizer:
 
 
 def _load_again(origin: Origin, fingerprint: str) -> Tokenizer:
-    tokenizer = _load(*origin)
+    tokenizer = load_from(*origin)
     if tokenizer.fingerprint != fingerprint:
         raise TokenizerError(f"{origin.source}: is another tokenizer than the one pickled; pickle it anew")
     return tokenizer

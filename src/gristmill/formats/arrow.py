@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 
 from gristmill.config import WriteConfig
 from gristmill.drafts import Draft
-from gristmill.formats.lists import DTYPES, Batches, Lists, TableView, check_columns, chosen_columns
+from gristmill.formats.lists import (
+    DTYPES,
+    Batches,
+    Lists,
+    TableView,
+    check_columns,
+    chosen_columns,
+    features_of,
+)
 from gristmill.formats.mapped import Group, MappedRows, Stretch, map_content
 from gristmill.formats.protocol import Documents, with_suffix, write_run_file
-from gristmill.formats.tables import features_of, lists_of, reading, schema_of, to_arrow
+from gristmill.formats.tables import lists_of, reading, schema_of, to_arrow
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import FileRecord, ShardRecord

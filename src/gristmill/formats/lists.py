@@ -1,6 +1,6 @@
 """Rows or documents as columns of lists: what tables and samples on disk are made of.
 
-Batches are cut by what is in them, never by how it came; each is laid into buffers that are used again.
+Batches are cut by what is in them, never by how it came; values stay where they came until they are written.
 """
 
 from __future__ import annotations
@@ -46,6 +46,29 @@ class Lists(NamedTuple):
 
 
 Batch = dict[Column, Lists]
+
+
+class Collected(NamedTuple):
+    """The same, with the values where they came: one array after the other."""
+
+    parts: list[NDArray[Any]]
+    offsets: NDArray[Any]
+
+    @property
+    def num_values(self) -> int:
+        """In all parts."""
+        return int(self.offsets[-1])
+
+    def joined(self) -> NDArray[Any]:
+        """The values as one array."""
+        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
+
+
+def features_of(names: tuple[Column, ...]) -> dict[str, Any]:
+    """Columns in the words of `datasets`; Sequence, because versions before 4 know no List."""
+    return {
+        name: {"feature": {"dtype": DTYPES[name], "_type": "Value"}, "_type": "Sequence"} for name in names
+    }
 
 
 def chosen_columns(config: WriteConfig, layout: Layout) -> tuple[Column, ...]:
@@ -101,29 +124,26 @@ class ListBuffer:
     """Lists of a column that are collected for a batch."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._values = np.empty(0, dtype)
+        self._dtype = dtype
+        self._parts: list[NDArray[Any]] = []
         self._offsets = np.zeros(BATCH_ROWS + 1, np.int32)
         self.num_lists = 0
         self.num_values = 0
 
     def add(self, values: NDArray[Any], offsets: Offsets) -> None:
-        """Append lists."""
+        """Append lists; their values are held, and copied only where they have another type."""
         start, end = int(offsets[0]), int(offsets[-1])
-        stop = self.num_values + end - start
-        if stop > len(self._values):
-            grown = np.empty(max(stop, 2 * len(self._values)), self._values.dtype)
-            grown[: self.num_values] = self._values[: self.num_values]
-            self._values = grown
-        self._values[self.num_values : stop] = values[start:end]
+        self._parts.append(values[start:end].astype(self._dtype, copy=False))
         last = self.num_lists + len(offsets) - 1
         self._offsets[self.num_lists + 1 : last + 1] = offsets[1:] + (self.num_values - start)
-        self.num_lists, self.num_values = last, stop
+        self.num_lists, self.num_values = last, self.num_values + end - start
 
-    def take(self) -> Lists:
+    def take(self) -> Collected:
         """What was collected, valid until the next `add`."""
-        lists = Lists(self._values[: self.num_values], self._offsets[: self.num_lists + 1])
+        collected = Collected(self._parts, self._offsets[: self.num_lists + 1])
+        self._parts = []
         self.num_lists = self.num_values = 0
-        return lists
+        return collected
 
 
 class Batches:
@@ -135,7 +155,7 @@ class Batches:
         self._buffers = {name: ListBuffer(dtypes[name]) for name in names}
         self._ids = self._buffers["input_ids"]
 
-    def add_documents(self, documents: Documents) -> Iterator[Batch]:
+    def add_documents(self, documents: Documents) -> Iterator[dict[Column, Collected]]:
         """Batches that are full now."""
         for start, stop in self._cuts(documents.offsets):
             if start == stop:
@@ -144,7 +164,7 @@ class Batches:
                 part = cut_documents(documents, start, stop)
                 self._ids.add(part.ids, part.offsets)
 
-    def add_rows(self, rows: Rows) -> Iterator[Batch]:
+    def add_rows(self, rows: Rows) -> Iterator[dict[Column, Collected]]:
         """Batches that are full now."""
         for start, stop in self._cuts(_row_bounds(rows)):
             if start == stop:
@@ -154,7 +174,7 @@ class Batches:
                 for name, buffer in self._buffers.items():
                     buffer.add(*_derive(name, part, self._layout))
 
-    def take(self) -> Batch:
+    def take(self) -> dict[Column, Collected]:
         """What is left, perhaps nothing."""
         return {name: buffer.take() for name, buffer in self._buffers.items()}
 

@@ -7,7 +7,6 @@ columns.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -97,6 +96,8 @@ def finish_run(
     folder: Path, shards: Sequence[ShardRecord], _: WriteConfig, layout: Layout
 ) -> list[FileRecord]:
     """Write what LitData's `StreamingDataset` looks for first."""
+    import json  # here and in other formats: milliseconds that runs of any format would spend
+
     chunks = []
     for shard in shards:
         (file,) = shard.files["litdata"]

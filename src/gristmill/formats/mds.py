@@ -7,7 +7,6 @@ other columns keep their names.
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -132,8 +131,7 @@ def finish_run(
         raw = {"basename": Path(file.path).name, "bytes": file.num_bytes, "hashes": {"sha256": file.sha256}}
         samples = shard.num_rows + shard.num_documents
         entries.append(about | {"raw_data": raw, "samples": samples, "zip_data": None})
-    text = json.dumps({"shards": entries, "version": VERSION}, sort_keys=True)
-    return [write_run_file(folder, f"mds/{RUN_FILES[0]}", text.encode())]
+    return [write_run_file(folder, f"mds/{RUN_FILES[0]}", _as_json({"shards": entries, "version": VERSION}))]
 
 
 def _mds_name(name: Column) -> str:
@@ -154,7 +152,13 @@ def _about_columns(names: Sequence[Column]) -> dict[str, Any]:
 
 
 def _columns_json(names: Sequence[Column]) -> bytes:
-    return json.dumps(_about_columns(names), sort_keys=True).encode()
+    return _as_json(_about_columns(names))
+
+
+def _as_json(value: dict[str, Any]) -> bytes:
+    import json  # only where it is needed
+
+    return json.dumps(value, sort_keys=True).encode()
 
 
 def _cells(lists: Lists) -> Iterator[bytes]:

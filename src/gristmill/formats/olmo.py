@@ -6,7 +6,6 @@ at commas, so a line must never be broken by what an id holds.
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import itertools
@@ -67,6 +66,8 @@ class OlmoWriter:
 
 def csv_lines(documents: Documents, offsets: Offsets) -> bytes:
     """The lines of documents that lie at these offsets of the shard."""
+    import csv  # only where it is needed
+
     text = io.StringIO(newline="")
     ids = itertools.repeat("") if documents.names is None else _one_line_names(*documents.names)
     source = " ".join(documents.source.splitlines()).replace("\0", " ")

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
-from gristmill.formats.lists import Lists
+from gristmill.formats.lists import Collected
 from gristmill.formats.mapped import Stretch
 
 INT32 = 1
@@ -44,39 +43,44 @@ class Chunk:
     encodings: tuple[int, ...]
 
 
-def write_chunk(draft: Draft, lists: Lists, compression: str) -> Chunk:
+def write_chunk(draft: Draft, lists: Collected, compression: str) -> Chunk:
     """Append a column of a row group, and its dictionary where it has one."""
     begin, plain_bytes, dictionary_at = draft.num_bytes, 0, None
-    dictionary, body, encoding = _encode_values(lists.values)
+    dictionary, body, encoding = _encode_values(lists)
     if dictionary is not None:
         dictionary_at = begin
         head = {1: len(dictionary), 2: PLAIN}
         plain_bytes += _write_page(draft, DICTIONARY_PAGE, head, [dictionary.data], compression)
     data_at = draft.num_bytes
-    head = {1: len(lists.values), 2: encoding, 3: RLE, 4: RLE}
+    head = {1: lists.num_values, 2: encoding, 3: RLE, 4: RLE}
     plain_bytes += _write_page(draft, DATA_PAGE, head, [_levels(lists.offsets), *body], compression)
     encodings = (PLAIN, RLE) if encoding == PLAIN else (PLAIN, RLE, RLE_DICTIONARY)
     stored_bytes = draft.num_bytes - begin
-    return Chunk(dictionary_at, data_at, len(lists.values), plain_bytes, stored_bytes, encodings)
+    return Chunk(dictionary_at, data_at, lists.num_values, plain_bytes, stored_bytes, encodings)
 
 
-def _encode_values(values: NDArray[Any]) -> tuple[NDArray[np.int32] | None, list[Any], int]:
+def _encode_values(lists: Collected) -> tuple[NDArray[np.int32] | None, list[Any], int]:
     """The dictionary if there is one, the values as stored, and the encoding."""
-    if values.dtype == np.int8:
-        return np.array([0, 1], "<i4"), [b"\x01", _bit_runs(values)], RLE_DICTIONARY
-    if values.dtype == np.uint16:
-        size = int(values.max()) + 1
+    parts, num_values = lists.parts, lists.num_values
+    if parts[0].dtype == np.int8:
+        return np.array([0, 1], "<i4"), [b"\x01", _bit_runs(lists.joined())], RLE_DICTIONARY
+    if parts[0].dtype == np.uint16:
+        size = max(int(part.max()) for part in parts) + 1
         # The dictionary takes 4 bytes a number, and saves 2 bytes a value.
-        if len(values) > 2 * size:
-            groups = -(-len(values) // 8)
+        if num_values > 2 * size:
+            groups = -(-num_values // 8)
             head = b"\x10" + thrift.varint(groups << 1 | 1)
-            fill = b"\0" * (groups * 16 - values.nbytes)
-            return (
-                np.arange(size, dtype="<i4"),
-                [head, values.astype("<u2", copy=False).data, fill],
-                RLE_DICTIONARY,
-            )
-    return None, [values.astype("<i4", copy=False).data], PLAIN
+            fill = b"\0" * (groups * 16 - 2 * num_values)
+            values = [part.astype("<u2", copy=False).data for part in parts]
+            return np.arange(size, dtype="<i4"), [head, *values, fill], RLE_DICTIONARY
+    return None, [_as_int32(part).data for part in parts], PLAIN
+
+
+def _as_int32(values: NDArray[Any]) -> NDArray[np.int32]:
+    """Numbers below 2^31 in four bytes each; those that have four already are not copied."""
+    if values.dtype == "<u4":
+        return values.view("<i4")
+    return values.astype("<i4", copy=False)
 
 
 def find_values(content: NDArray[np.uint8], chunk: dict[int, Any]) -> Stretch | None:
@@ -115,8 +119,9 @@ def _levels(offsets: NDArray[Any]) -> bytes:
     """Repetition levels, 0 on the first value of each list, and definition levels, all the same."""
     lengths = np.diff(offsets)
     assert lengths.all(), "an empty list"
-    runs = {length: _list_start(length) for length in np.unique(lengths).tolist()}
-    repetition = b"".join(map(runs.__getitem__, lengths.tolist()))
+    counts = lengths.tolist()
+    runs = {length: _list_start(length) for length in set(counts)}
+    repetition = b"".join(map(runs.__getitem__, counts))
     definition = thrift.varint(int(offsets[-1] - offsets[0]) << 1) + bytes([MAX_DEFINITION])
     return b"".join(struct.pack("<I", len(part)) + part for part in (repetition, definition))
 
@@ -137,6 +142,8 @@ def _write_page(draft: Draft, kind: int, head: dict[int, int], parts: list[Any],
     """Append a page; returns its size before compression, header included."""
     plain_bytes = stored_bytes = sum(memoryview(part).nbytes for part in parts)
     if compression != "none":
+        import pyarrow as pa  # a tenth of a second, and 37 MB in every worker
+
         joined = b"".join(parts)
         parts = [pa.compress(joined, codec=ARROW_CODECS[compression], asbytes=True)]
         stored_bytes = len(parts[0])

@@ -1,4 +1,6 @@
-"""Parquet: a row a row, or a document a row; `datasets` and everything else reads it."""
+"""Parquet: a row a row, or a document a row; `datasets` and everything else reads it.
+
+Writing needs no Arrow: it is imported where shards are read, or compressed."""
 
 from __future__ import annotations
 
@@ -9,17 +11,24 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gristmill.config import Column, WriteConfig
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
-from gristmill.formats.lists import DTYPES, Batch, Batches, Lists, TableView, check_table, chosen_columns
+from gristmill.formats.lists import (
+    DTYPES,
+    Batches,
+    Collected,
+    Lists,
+    TableView,
+    check_table,
+    chosen_columns,
+    features_of,
+)
 from gristmill.formats.mapped import Group, MappedRows, RowShard, ViewRows, map_content
 from gristmill.formats.pages import CODECS, INT32, Chunk, find_values, write_chunk
 from gristmill.formats.protocol import Documents, with_suffix
-from gristmill.formats.tables import features_of, lists_of, reading
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
@@ -61,7 +70,7 @@ class ParquetWriter:
         self._draft.write(footer + struct.pack("<I", len(footer)) + MAGIC)
         return [self._draft]
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: dict[Column, Collected]) -> None:
         chunks = {name: write_chunk(self._draft, lists, self._compression) for name, lists in batch.items()}
         num_rows = len(batch["input_ids"].offsets) - 1
         self._groups.append(_row_group(chunks, num_rows, CODECS[self._compression]))
@@ -76,6 +85,8 @@ def read(stem: Path, layout: Layout) -> TableView:
 def map_rows(stem: Path, layout: Layout) -> RowShard:
     """The rows of a shard, where they lie in its pages; compressed ones are decoded, a row group at a
     time."""
+    from gristmill.formats.tables import reading
+
     path = with_suffix(stem, ".parquet")
     content = map_content(path)
     with reading(path):
@@ -121,6 +132,9 @@ def check(stem: Path, shard: ShardRecord, layout: Layout) -> list[str]:
 
 def _open(path: Path, layout: Layout) -> tuple[TableView, list[str]]:
     """The rows, and the columns' names."""
+    import pyarrow.parquet as pq
+
+    from gristmill.formats.tables import lists_of, reading
 
     def group(number: int) -> dict[str, Lists]:
         with reading(path):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gristmill.config import Column
 from gristmill.errors import RunError
-from gristmill.formats.lists import DTYPES, Batch, Lists
+from gristmill.formats.lists import DTYPES, Collected, Lists, features_of
 
 
 def schema_of(names: tuple[Column, ...]) -> pa.Schema:
@@ -22,17 +22,11 @@ def schema_of(names: tuple[Column, ...]) -> pa.Schema:
     return pa.schema(fields, metadata={"huggingface": msgspec.json.encode(info)})
 
 
-def features_of(names: tuple[Column, ...]) -> dict[str, Any]:
-    """Columns in the words of `datasets`; Sequence, because versions before 4 know no List."""
-    return {
-        name: {"feature": {"dtype": DTYPES[name], "_type": "Value"}, "_type": "Sequence"} for name in names
-    }
-
-
-def to_arrow(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch as Arrow sees it, not copied."""
+def to_arrow(batch: dict[Column, Collected], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch as Arrow sees it."""
     arrays = [
-        pa.ListArray.from_arrays(pa.array(lists.offsets), pa.array(lists.values)) for lists in batch.values()
+        pa.ListArray.from_arrays(pa.array(lists.offsets), pa.array(lists.joined()))
+        for lists in batch.values()
     ]
     return pa.record_batch(arrays, schema=schema)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import stat
 from pathlib import Path
@@ -14,6 +16,8 @@ from gristmill.errors import TokenizerFormatError
 MAX_FILE_BYTES = 80 << 20
 """The largest tokenizer.json in use has 35 MB. A string of JSON can need four times its bytes as a Python
 one, so this also keeps one absurd token under a gigabyte."""
+PART_BYTES = 1 << 20
+"""Read at a time where only a hash is wanted."""
 MAX_JSON_STRINGS = 3_000_000
 """Gemma-3 has 1.3 million; each costs up to 170 bytes as a dict entry."""
 MAX_JSON_COLONS = 1_600_000
@@ -37,6 +41,23 @@ def max_id(num_tokens: int) -> int:
 def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file of at most `limit` bytes; anything else is refused without waiting for
     it."""
+    with _open_regular(path, limit) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise TokenizerFormatError(f"{path}: has more than {limit:,} bytes")
+    return content
+
+
+def digest_whole(path: Path) -> bytes:
+    """A hash of the same content, of which little is held: fresh memory takes longer than hashing it."""
+    digest, room = hashlib.sha256(), memoryview(bytearray(PART_BYTES))
+    with _open_regular(path, MAX_FILE_BYTES) as file:
+        while size := file.readinto(room):
+            digest.update(room[:size])
+    return digest.digest()
+
+
+def _open_regular(path: Path, limit: int) -> io.BufferedReader:
     try:
         # Opening a FIFO for reading waits for a writer unless told not to.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -47,15 +68,12 @@ def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
         raise TokenizerFormatError(f"{path}: is not a regular file")
-    with os.fdopen(handle, "rb") as file:
-        if status.st_size > limit:
-            raise TokenizerFormatError(
-                f"{path}: has {status.st_size:,} bytes, more than any tokenizer of its kind ({limit:,})"
-            )
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise TokenizerFormatError(f"{path}: has more than {limit:,} bytes")
-    return content
+    if status.st_size > limit:
+        os.close(handle)
+        raise TokenizerFormatError(
+            f"{path}: has {status.st_size:,} bytes, more than any tokenizer of its kind ({limit:,})"
+        )
+    return os.fdopen(handle, "rb")
 
 
 def decode_json(content: bytes, kind: type[T], *, source: str) -> T:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gristmill import _native
 from gristmill.config import PackConfig
 from gristmill.engines import Offsets
 from gristmill.pack.rows import (
@@ -16,7 +17,6 @@ from gristmill.pack.rows import (
     drop_tokens,
     empty_rows,
     empty_segments,
-    join_segments,
     offsets_of,
 )
 
@@ -36,7 +36,7 @@ class ConcatPacker:
         """The rows that are full now."""
         length, overlap = self._config.sequence_length, self._config.overlap
         stride = length - overlap
-        stream = join_segments([self._held, drop_empty(segments)])
+        stream = _follow(self._held, drop_empty(segments))
         num_rows = max(0, (len(stream.ids) - overlap) // stride)
         if num_rows == 0:
             self._held = drop_tokens(stream, 0)  # a copy: a view would keep the caller's whole block alive
@@ -64,6 +64,21 @@ class ConcatPacker:
             repeated = np.array([num_repeats], np.int64)
             return rows_of_stream(held, ends * 0, ends, ids, repeated), empty_segments(self._dtype)
         return empty_rows(length, self._dtype), drop_tokens(held, num_repeats)
+
+
+def _follow(held: Segments, segments: Segments) -> Segments:
+    """Both as one, the ids in memory that blocks before have used: fresh memory costs more than the copy."""
+    if not len(held) or not len(segments):
+        return held if len(held) else segments
+    lengths = np.array([len(held.ids), len(segments.ids)], np.int64)
+    begins, whole = np.array([0, lengths[0]], np.int64), np.array([0, 2], np.int64)
+    ids = _native.gather_rows(held.ids, segments.ids, begins, lengths, whole, int(lengths.sum()), 0)
+    return Segments(
+        ids=ids[0],
+        offsets=np.concatenate([held.offsets, segments.offsets[1:] + len(held.ids)]),
+        documents=np.concatenate([held.documents, segments.documents]),
+        starts=np.concatenate([held.starts, segments.starts]),
+    )
 
 
 def _cut_ids(ids: RowIds, num_rows: int, length: int, stride: int) -> RowIds:

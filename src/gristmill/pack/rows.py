@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,19 +101,6 @@ def slice_rows(rows: Rows, start: int, stop: int) -> Rows:
 def take_rows(rows: Rows, n: int) -> Rows:
     """The first `n` rows, as views."""
     return slice_rows(rows, 0, n)
-
-
-def join_segments(parts: Sequence[Segments]) -> Segments:
-    """All segments of the parts (at least one), in order; ids are copied only where parts must be joined."""
-    held = [part for part in parts if len(part)] or [parts[0]]
-    if len(held) == 1:
-        return held[0]
-    return Segments(
-        ids=np.concatenate([part.ids for part in held]),
-        offsets=offsets_of(np.concatenate([np.diff(part.offsets) for part in held])),
-        documents=np.concatenate([part.documents for part in held]),
-        starts=np.concatenate([part.starts for part in held]),
-    )
 
 
 def slice_segments(segments: Segments, start: int, stop: int) -> Segments:

@@ -22,6 +22,7 @@ from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
 from gristmill.report.words import of_bytes, plural
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
+from gristmill.run.loading import load_configured
 from gristmill.run.process import WORKER_BYTES
 from gristmill.run.resources import available_memory, num_cores
 from gristmill.run.resume import holds_nothing, settled_commit
@@ -34,7 +35,6 @@ from gristmill.run.settle import (
     settle_sizes,
 )
 from gristmill.run.warn import input_warnings, option_warnings
-from gristmill.run.worker import load_configured
 
 START_S = 1.0
 """Until workers have loaded the tokenizer."""

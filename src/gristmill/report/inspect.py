@@ -25,7 +25,7 @@ from gristmill.finished import (
 from gristmill.records import Ledger
 from gristmill.report.summary import render_manifest
 from gristmill.report.words import printable
-from gristmill.run.worker import load_configured
+from gristmill.run.loading import load_configured
 from gristmill.tokenizer import Tokenizer
 
 MAX_SHOWN_CHARACTERS = 1000

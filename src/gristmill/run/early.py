@@ -7,7 +7,15 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
-from gristmill.run.process import WORKER_BYTES, WorkerProcess, choose_backend, memory_of, start_worker
+from gristmill.run.loading import Recalling
+from gristmill.run.process import (
+    WORKER_BYTES,
+    WorkerProcess,
+    choose_backend,
+    memory_of,
+    start_worker,
+    tokenizer_to_load,
+)
 from gristmill.run.resources import num_cores
 
 if TYPE_CHECKING:
@@ -15,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class Early(NamedTuple):
-    """Workers that are on their way: processes, or what drives a cluster."""
+    """Workers that are on their way: processes, what drives a cluster, or the tokenizer of this one."""
 
     processes: tuple[WorkerProcess, ...] = ()
     backend: Backend | None = None
+    recalling: Recalling | None = None
     since: float | None = None
     """When it was begun, by the clock that never goes back."""
 
@@ -38,8 +47,11 @@ def start_early(config: RunJob) -> Early:
     folder = config.write.output if isinstance(config, TokenizeConfig) else ""
     is_finished = bool(folder) and "://" not in folder and os.path.exists(f"{folder}/manifest.json")
     backend, since = choose_backend(config), time.monotonic()
-    if is_finished or backend == "inline":
+    if is_finished or (backend == "inline" and not isinstance(config, TokenizeConfig)):
         return NOTHING
+    if backend == "inline":
+        assert isinstance(config, TokenizeConfig)
+        return Early(recalling=Recalling(tokenizer_to_load(config)), since=since)
     if backend == "ray":
         from gristmill.run.ray import open_ray
 

@@ -9,20 +9,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.limits import Block
+from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
 from gristmill.run.budget import settle_budget
 from gristmill.run.early import Early
+from gristmill.run.loading import load_measured
 from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import encodes_on_gpu, is_frugal, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import give_back_memory, keep_blocks, keep_memory, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
-from gristmill.run.worker import MAX_COMMITTING, Commit, load_configured, make_job_of, run_task
+from gristmill.run.worker import MAX_COMMITTING, Commit, make_job_of, run_task
 from gristmill.store import RunFolder
 
 if TYPE_CHECKING:
@@ -40,10 +43,11 @@ PARALLEL_ENGINES = ("native", "cuda")
 class InlineBackend:
     """No other process: nothing to start, one tokenizer in memory, and the simplest to debug."""
 
-    def __init__(self, config: RunJob, _early: Early) -> None:
-        before = resident_bytes()  # of whatever program this is
+    def __init__(self, config: RunJob, early: Early) -> None:
         named = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
-        self._tokenizer = load_configured(named) if named else None
+        self._tokenizer, held_bytes = None, 0
+        if named:
+            self._tokenizer, held_bytes = load_measured(named, early.recalling)
         self._late: LateEngine | None = None
         if self._tokenizer and encodes_on_gpu(config):
             from gristmill.tokenizer import move_to_gpu
@@ -52,7 +56,7 @@ class InlineBackend:
             sys.setswitchinterval(SWITCH_S)
             self._tokenizer, self._late = move_to_gpu(self._tokenizer)
         self._facts = facts_of(self._tokenizer, named.source) if self._tokenizer and named else None
-        self.budget = settle_budget(config, worker_bytes=max(resident_bytes() - before, 0))
+        self.budget = settle_budget(config, worker_bytes=held_bytes)
         self._is_frugal = is_frugal(config.run)
         self._num_unit_threads = 1
         self._job: Job | CountJob | None = None
@@ -86,7 +90,7 @@ class InlineBackend:
         num_threads = min(self._num_unit_threads, len(tasks))
         progress.num_workers = max(1, num_threads, progress.num_workers)  # the tails need but one
         progress.memory_budget_bytes = self.budget.memory_bytes
-        threads = _UnitThreads(self._job, tasks, num_threads)
+        threads = _UnitThreads(self._job, tasks, num_threads, most=self.budget.num_workers)
         progress.workers = threads.states
         num_left = len(tasks)
         try:
@@ -127,11 +131,17 @@ class _Stopped(BaseException):
 class _UnitThreads:
     """Threads that take tasks until there are none, and what they have to tell."""
 
-    def __init__(self, job: Job | CountJob, tasks: Sequence[Task], num_threads: int) -> None:
-        self._job = job
+    def __init__(
+        self, job: Job | CountJob, tasks: Sequence[Task], num_threads: int, *, most: int
+    ) -> None:
+        self._job = job if isinstance(job.plan, CountPlan) else replace(job, num_threads=self._threads_each)
+        self._most = most
+        """Threads that may be at work at once."""
+        self._num_busy = num_threads
         self._waiting = deque(tasks)
         self._inbox: queue.SimpleQueue[_Worked | _Ended] = queue.SimpleQueue()
         self._is_stopped = threading.Event()
+        self._turn = threading.Lock()
         self._committing = ThreadPoolExecutor(max_workers=max(1, num_threads))
         self._room = threading.Semaphore(MAX_COMMITTING * max(1, num_threads))
         self._states: dict[int, WorkerState] = {}
@@ -163,7 +173,18 @@ class _UnitThreads:
             thread.join()
         self._committing.shutdown()
 
+    def _threads_each(self) -> int:
+        """For a block of each unit that is worked at: those that have nothing left to do help the others."""
+        return max(1, self._most // max(1, self._num_busy))
+
     def _work(self, number: int) -> None:
+        try:
+            self._take_tasks(number)
+        finally:
+            with self._turn:
+                self._num_busy -= 1
+
+    def _take_tasks(self, number: int) -> None:
         while True:
             now = round(time.time(), 3)
             try:

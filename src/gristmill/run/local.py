@@ -28,7 +28,7 @@ from gristmill.run.messages import (
     as_error,
 )
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, start_worker, tokenizer_to_load
+from gristmill.run.process import WorkerProcess, is_frugal, start_worker, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
@@ -92,6 +92,7 @@ class LocalBackend:
             num_threads=1,
             write_behind=self._budget.write_behind,
             counter_bytes=self._budget.counter_bytes,
+            is_frugal=is_frugal(self._config.run),
         )
         for worker in self._workers[max(1, num_tasks) :]:
             self._end(worker)

@@ -35,6 +35,8 @@ class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     token: str = ""
     """Of the lease under which units are committed: of a folder of this machine a file in it, and absent
     where workers cannot outlive the run."""
+    is_frugal: bool = False
+    """Memory matters more than the last per cent of speed."""
     max_resident_bytes: int | None = None
     """That the worker may hold; absent where the run watches."""
 

@@ -18,11 +18,12 @@ from gristmill.errors import ConfigError, GristmillError, RunError
 from gristmill.limits import Block
 from gristmill.read import is_remote
 from gristmill.run.folder import PLAN
+from gristmill.run.loading import load_configured
 from gristmill.run.messages import Done, Failed, Load, Prepare, Task
 from gristmill.run.process import ONE_THREAD
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
-from gristmill.run.worker import failure_of, load_configured, make_job_of, run_task
+from gristmill.run.worker import failure_of, make_job_of, run_task
 from gristmill.store import RemoteFolder
 from gristmill.versions import version_of
 

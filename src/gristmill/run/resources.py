@@ -14,6 +14,10 @@ from gristmill import _native
 PAGE_BYTES = resource.getpagesize()
 IDLE_BYTES = 24 << 20
 """A thread's blocks of text, ids and payload, of several sizes."""
+WARM_BYTES = 54 << 20
+"""Tables of pieces, and blocks that are done, of a process whose memory matters."""
+LEAST_IDLE_BYTES, MOST_IDLE_BYTES = 4 << 20, 16 << 20
+"""Of the latter."""
 
 
 def num_cores() -> int:
@@ -37,6 +41,13 @@ def keep_memory() -> None:
 def keep_blocks(num_threads: int) -> None:
     """Let so many threads that work on blocks at once use memory of blocks that are done."""
     _native.limit_idle_blocks(num_threads * IDLE_BYTES)
+
+
+def keep_what_is_left(table_bytes: int) -> None:
+    """Let a process whose tables of pieces hold so much keep fewer blocks that are done, the larger they are:
+    its memory then grows little after the first hundred megabytes of text."""
+    left = WARM_BYTES - table_bytes
+    _native.limit_idle_blocks(min(max(left, LEAST_IDLE_BYTES), MOST_IDLE_BYTES))
 
 
 def available_memory() -> int:

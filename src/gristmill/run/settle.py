@@ -16,7 +16,8 @@ from gristmill.read import InputFile
 if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
 
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2
+"""Another where the same job is cut into other units."""
 MAX_SPECIALS_SHOWN = 3
 WORDS = {
     "eos": ("endoftext", "end_of_text", "eos", "</s>", "[sep]", "im_end", "end"),

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from gristmill.config import TokenizerConfig
 from gristmill.errors import GristmillError
 from gristmill.limits import Block
 from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
 from gristmill.run.folder import each_record, read_any_plan
+from gristmill.run.loading import load_configured
 from gristmill.run.messages import (
     Done,
     Failed,
@@ -36,7 +36,7 @@ from gristmill.run.messages import (
     Worked,
     Written,
 )
-from gristmill.run.resources import resident_bytes
+from gristmill.run.resources import keep_what_is_left, resident_bytes
 from gristmill.run.settle import facts_of
 from gristmill.store import RemoteFolder, open_folder
 
@@ -97,30 +97,13 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
             task = receive()
             assert isinstance(task, Task)
             try:
-                commit = run_task(job, task, _reporter(answer))
+                commit = run_task(job, task, _reporter(answer, tokenizer if prepare.is_frugal else None))
             except (GristmillError, MemoryError, OSError) as error:
                 answer(failure_of(error, task.unit))
                 continue
             room.acquire()
             answer(Written(task.unit))
             committing.submit(finish, task, commit)
-
-
-def load_configured(config: TokenizerConfig) -> Tokenizer:
-    """The tokenizer a job names."""
-    from gristmill.tokenizer import load_tokenizer
-
-    gc.disable()  # a vocabulary is a million objects, and none of them is garbage
-    try:
-        return load_tokenizer(
-            config.source,
-            engine=config.engine,
-            encoding=config.encoding,
-            pattern=config.pattern,
-            revision=config.revision,
-        )
-    finally:
-        gc.enable()
 
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:
@@ -151,7 +134,7 @@ def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob
         store=store,
         tokenizer=tokenizer,
         blocks=blocks,
-        num_threads=prepare.num_threads,
+        num_threads=lambda: prepare.num_threads,
         write_behind=prepare.write_behind,
     )
 
@@ -181,13 +164,18 @@ def run_task(job: Job | CountJob, task: Task, on_block: Callable[[Block], None])
     return process_unit(job.with_blocks(task.block_bytes), unit, limit=task.limit, on_block=on_block).commit
 
 
-def _reporter(answer: Callable[[FromWorker], None]) -> Callable[[Block], None]:
-    """Gathers blocks, so that a report is made now and then rather than for each."""
+def _reporter(
+    answer: Callable[[FromWorker], None], growing: Tokenizer | None
+) -> Callable[[Block], None]:
+    """Gathers blocks, so that a report is made now and then rather than for each; what a tokenizer remembers
+    may take memory from blocks, where one is given."""
     waiting = Block(0, 0, 0, 0)
     reported = time.monotonic()
 
     def report(block: Block) -> None:
         nonlocal waiting, reported
+        if growing is not None:
+            keep_what_is_left(growing.remembered_bytes)
         waiting = Block(*map(sum, zip(waiting, block, strict=True)))
         if time.monotonic() - reported >= REPORT_EVERY_S:
             answer(Worked(waiting))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -87,7 +86,7 @@ class Lease:
         return msgspec.json.encode(
             Holder(
                 token=self.token,
-                host=socket.gethostname(),
+                host=_host(),
                 boot=_boot(),
                 pid=pid,
                 birth=_birth(pid),
@@ -129,7 +128,7 @@ def is_process_alive(pid: int) -> bool:
 def _alive(holder: Holder) -> str:
     """How it is known that a run is at work; nothing where it is dead."""
     age = max(time.time() - holder.renewed, 0.0)
-    if (holder.host, holder.boot) == (socket.gethostname(), _boot()):
+    if (holder.host, holder.boot) == (_host(), _boot()):
         is_same = is_process_alive(holder.pid) and _birth(holder.pid) == holder.birth
         return f"process {holder.pid} of this machine" if is_same else ""
     if age > EXPIRES_S:
@@ -143,6 +142,12 @@ def _decode(content: bytes | None) -> Holder | None:
         return None if content is None else msgspec.json.decode(content, type=Holder)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+def _host() -> str:
+    import socket  # milliseconds that only a run in a store needs
+
+    return socket.gethostname()
 
 
 def _boot() -> str:

@@ -20,7 +20,7 @@ from gristmill.finished import FinishedRun, find_item, find_occurrences, source_
 from gristmill.formats.protocol import ShardView
 from gristmill.read import Blocks, InputFile, Slice, describe_file, is_pinned, read_slice
 from gristmill.read.storage import is_remote
-from gristmill.run.worker import load_configured
+from gristmill.run.loading import load_configured
 from gristmill.tokenizer import Tokenizer
 from gristmill.verify.findings import Findings
 from gristmill.verify.shards import Sound
