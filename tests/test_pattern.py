@@ -337,12 +337,12 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_patterns_end_soon(name: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         compile_splits([onig(HOSTILE[name])])
     except UnsupportedTokenizerError as error:
         assert len(str(error)) < 400  # noqa: PT017
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_tables_have_the_documented_shapes_and_limits() -> None:
