@@ -235,15 +235,13 @@ class Resident:
     def timed(self, *, is_learning):
         batch, stream = self.batch, self.side.device._streams["compute"]
         launches = batch.launches(is_learning=is_learning)
-        events = [cupy.cuda.Event() for _ in range(len(launches) + 2)]
+        events = [cupy.cuda.Event() for _ in range(len(launches) + 1)]
         events[0].record(stream)
-        batch._clear()
-        events[1].record(stream)
         for i, launch in enumerate(launches):
             self.side.device.run([launch], batch._work)
-            events[i + 2].record(stream)
+            events[i + 1].record(stream)
         events[-1].synchronize()
-        names = ["clear", *(kernel for kernel, _, _ in launches)]
+        names = [kernel for kernel, _, _ in launches]
         between = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(events)]
         self.side.device.read(batch._memory["counters"], batch._counters, "compute")
         self.side.device.reach(self.side.device.mark("compute"))
@@ -254,7 +252,6 @@ class Resident:
         batch, stream = self.batch, self.side.device._streams["compute"]
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
         first.record(stream)
-        batch._clear()
         batch._run(is_learning=is_learning)
         last.record(stream)
         last.synchronize()

@@ -53,10 +53,6 @@ class EmulatedDevice:
         raw = np.ascontiguousarray(values).view(np.uint8)
         memory.bytes[at : at + len(raw)] = raw
 
-    def fill(self, memory, at, byte, num_bytes):
-        assert at + num_bytes <= len(memory.bytes)
-        memory.bytes[at : at + num_bytes] = byte
-
     def run(self, launches, work):
         for launch in launches:
             self._launch(*launch, work)

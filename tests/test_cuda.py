@@ -1,6 +1,7 @@
 """The kernels, run by the emulator, give the native engine's ids and offsets; without a GPU nothing asks
 for one."""
 
+import ctypes
 import json
 import random
 import subprocess
@@ -180,6 +181,25 @@ def test_split_ids_are_put_together(size):
         assert np.array_equal(found, expected)
     with pytest.raises(ValueError, match="differ in length"):
         _native.widen_ids(part.low, part.high, np.empty(size + 1, np.uint32))
+
+
+def test_kernels_are_launched_in_order_until_one_fails():
+    calls = []
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3)
+    def launch(function, *arguments):
+        *sizes, stream, parameters, extra = arguments
+        argument = ctypes.c_void_p.from_address(parameters).value
+        calls.append((function, tuple(sizes), stream, argument, extra))
+        return 700 if function == 12 else 0
+
+    address = ctypes.cast(launch, ctypes.c_void_p).value
+    rows = np.array([(10, 3, 256), (11, 1 << 31, 32)], np.uint64)
+    assert _native.launch(address, rows, 77, 88) == 0
+    one, two = (3, 1, 1, 256, 1, 1, 0), (1 << 31, 1, 1, 32, 1, 1, 0)
+    assert calls == [(10, one, 77, 88, None), (11, two, 77, 88, None)]
+    assert _native.launch(address, np.array([(12, 1, 1), (13, 1, 1)], np.uint64), 77, 88) == 700
+    assert calls[2:] == [(12, (1, 1, 1, 1, 1, 1, 0), 77, 88, None)]
 
 
 def test_a_document_larger_than_a_batch_goes_to_the_cpu(engine):

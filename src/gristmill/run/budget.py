@@ -30,7 +30,7 @@ DOCUMENT_SHARE = 16
 MIN_BLOCK_BYTES = 256 << 10
 FULL = 0.97
 """Of the memory there is for it: whoever holds more is ended."""
-GPU_BLOCK_BYTES = 64 << 20
+GPU_BLOCK_BYTES = 16 << 20
 """Large, since threads take turns at the interpreter for every block."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 WorkersLimit = Literal["run.workers", "cores", "memory", "one"]

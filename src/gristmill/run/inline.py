@@ -72,7 +72,7 @@ class InlineBackend:
         num_workers = self.budget.num_workers
         self._num_unit_threads = max(1, min(num_workers, num_tasks)) if is_parallel else 1
         if not self._is_frugal:
-            keep_blocks(self._num_unit_threads)
+            keep_blocks(self._num_unit_threads, self.budget.blocks.block_bytes)
         prepare = Prepare(
             folder=store.url,
             stage=store.stage,

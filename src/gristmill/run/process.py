@@ -37,8 +37,8 @@ SMALL_SHARE = 80
 """Per cent of what is available that a run takes where half of it is little."""
 SMALL_BYTES = 512 << 20
 """Of input: half a second of start-up is a tenth of the time then."""
-GPU_BYTES = 2 << 30
-"""Of input, for every core: with less, a run with a GPU was measured to be no faster, or slower."""
+GPU_BYTES = 512 << 20
+"""Of input, for every core: with less, most of it is done before a GPU is open."""
 GPU_EXPANSION = 2
 """Rather too little than too much: a GPU that is opened is waited for."""
 MAX_FILES_SEEN = 10_000

@@ -12,7 +12,7 @@ from pathlib import Path
 from gristmill import _native
 
 PAGE_BYTES = resource.getpagesize()
-IDLE_BYTES = 24 << 20
+IDLE_BLOCKS = 6
 """A thread's blocks of text, ids and payload, of several sizes."""
 WARM_BYTES = 54 << 20
 """Tables of pieces, and blocks that are done, of a process whose memory matters."""
@@ -38,9 +38,9 @@ def keep_memory() -> None:
         set_option(-2, 64 << 20)  # M_TOP_PAD
 
 
-def keep_blocks(num_threads: int) -> None:
+def keep_blocks(num_threads: int, block_bytes: int) -> None:
     """Let so many threads that work on blocks at once use memory of blocks that are done."""
-    _native.limit_idle_blocks(num_threads * IDLE_BYTES)
+    _native.limit_idle_blocks(num_threads * IDLE_BLOCKS * block_bytes)
 
 
 def keep_what_is_left(table_bytes: int) -> None:

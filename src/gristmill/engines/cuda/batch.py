@@ -91,7 +91,6 @@ class Batch:
         device.wait("compute", device.mark("in"))
         if self._fetched is not None:
             device.wait("compute", self._fetched)
-        self._clear()
         self._run(is_learning=is_learning)
         device.read(memory["counters"], self._counters, "compute")
         self._computed = device.mark("compute")
@@ -131,14 +130,6 @@ class Batch:
         self._device.reach(self._computed)
         return self._device.as_array(self._memory["out"], self.id_type, int(self._counters[NUM_TOKENS]))
 
-    def _clear(self) -> None:
-        device, memory, num_tiles = self._device, self._memory, int(self._work["num_tiles"])
-        device.fill(memory["text"], FRONT + int(self._work["num_bytes"]), 0, BEHIND)
-        device.fill(memory["doc_bits"], 0, 0, (num_tiles * TILE + BEHIND) // 8)
-        device.fill(memory["first_doc"], 0, 0xFF, 4 * num_tiles)
-        device.fill(memory["tile_flags"], 0, 0, 4 * num_tiles)
-        device.fill(memory["counters"], 0, 0, 4 * NUM_COUNTERS)
-
     def _run(self, *, is_learning: bool) -> None:
         self._device.run(self.launches(is_learning=is_learning), self._work)
 
@@ -148,6 +139,7 @@ class Batch:
         by_group = -(-num_tiles // (8 * GROUP))  # 8 warps a block, a group each
         at_once = self._device.num_processors
         every = [
+            ("clear", min(num_tiles // 8 + 1, 8 * at_once), 256),
             ("mark_documents", num_docs // 256 + 1, 256),
             ("summarize_tiles", -(-num_tiles // 128), 128),
             ("join_groups", by_group, 256),

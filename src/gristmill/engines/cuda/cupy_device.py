@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _native
 from gristmill.engines.cuda.device import LaneName, Launch, Memory
 from gristmill.engines.cuda.tables import Tables
 from gristmill.errors import MissingPackageError
@@ -29,8 +30,7 @@ except (ImportError, OSError) as error:
 SOURCE = Path(__file__).parent
 FILES = ("work.h", "boundaries.h", "words.h", "merges.h", "states.h", "tiles.h", "longer.h", "kernels.cu")
 TO_DEVICE, TO_HOST = 1, 2
-DRIVER.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
-DRIVER.cuMemsetD8Async.argtypes = [ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p]
+LAUNCH = ctypes.cast(DRIVER.cuLaunchKernel, ctypes.c_void_p).value or 0
 DRIVER.cuMemcpyAsync.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 DRIVER.cuStreamWaitEvent.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
 SMALL_BYTES = 32 << 20
@@ -56,7 +56,7 @@ class CupyDevice:
         options = [f"-D{name.upper()}={size}" for name, size in tables.sizes._asdict().items()]
         options += [f"-DNARROW={int(tables.is_narrow)}", "--std=c++17", *(f"-D{name}" for name in defines)]
         self._module = cupy.RawModule(code=kernel_source(), options=tuple(options))
-        self._kernels: dict[str, Any] = {}
+        self._kernels: dict[str, int] = {}
         self._streams = {name: cupy.cuda.Stream(non_blocking=True) for name in ("in", "compute", "out")}
 
     def activate(self) -> None:
@@ -81,18 +81,16 @@ class CupyDevice:
     def read(self, memory: Memory, into: NDArray[Any], lane: LaneName = "out", *, at: int = 0) -> None:
         self._copy(into.ctypes.data, memory.address + at, into.nbytes, TO_HOST, lane)
 
-    def fill(self, memory: Memory, at: int, byte: int, num_bytes: int) -> None:
-        stream = self._streams["compute"].ptr
-        _require_done(DRIVER.cuMemsetD8Async(memory.address + at, byte, num_bytes, stream))
-
     def run(self, launches: Iterable[Launch], work: NDArray[Any]) -> None:
-        arguments = np.array([work.ctypes.data], np.uint64)
-        address, stream = arguments.ctypes.data, self._streams["compute"].ptr
-        for kernel, grid, block in launches:
-            function = self._kernels.get(kernel)
-            if function is None:
-                function = self._kernels[kernel] = self._module.get_function(kernel).kernel.ptr
-            _require_done(DRIVER.cuLaunchKernel(function, grid, 1, 1, block, 1, 1, 0, stream, address, None))
+        # By one call: from here each launch would take longer than most kernels do with a small batch.
+        rows = [(self._function(kernel), grid, block) for kernel, grid, block in launches]
+        table = np.array(rows, np.uint64)
+        _require_done(_native.launch(LAUNCH, table, self._streams["compute"].ptr, work.ctypes.data))
+
+    def _function(self, kernel: str) -> int:
+        if kernel not in self._kernels:
+            self._kernels[kernel] = self._module.get_function(kernel).kernel.ptr
+        return self._kernels[kernel]
 
     def mark(self, lane: LaneName) -> Any:
         event = cupy.cuda.Event(disable_timing=True)

@@ -1,7 +1,7 @@
 """What the driver asks of a device.
 
 Work is given in three lanes that run side by side, each in its own order: "in" copies to the device,
-"compute" fills and runs kernels, "out" copies back. Marks order one lane behind another.
+"compute" runs kernels, "out" copies back. Marks order one lane behind another.
 """
 
 from __future__ import annotations
@@ -57,10 +57,6 @@ class Device(Protocol):
 
     def write(self, memory: Memory, at: int, values: NDArray[Any]) -> None:
         """Copy an array to the device, to a byte of the memory (in)."""
-        ...
-
-    def fill(self, memory: Memory, at: int, byte: int, num_bytes: int) -> None:
-        """Set bytes (compute)."""
         ...
 
     def run(self, launches: Iterable[Launch], work: NDArray[Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill import _native
 from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.engines.cuda.batch import max_documents
 from gristmill.engines.cuda.copies import Copies, IdPart
@@ -106,7 +107,7 @@ class CudaEngine:
         for found in self._stream(call, stretches):
             num_ids = int(found.offsets[-1])
             if len(stretches) == 1:
-                room = np.empty(num_ids, np.uint32)
+                room = _native.empty_ids(num_ids)
             self._copies.join(found.parts, room[at : at + num_ids], num_threads)
             ends.append(found.offsets)
             at += num_ids

@@ -1,5 +1,6 @@
 // Text to ids, a batch of documents at a time; docs/design.md says why the ids are exact.
 //
+//   clear             what the last batch has left
 //   mark_documents    where documents begin, as bits
 //   summarize_tiles, join_groups, scan_groups, settle_tiles    both automata at the edges of every tile
 //   encode_tiles      pieces, their ids by table, the others to a queue

@@ -12,7 +12,7 @@ from gristmill.engines import Bytes, Engine, EngineName, Ids, Offsets, SpecialTo
 
 log = logging.getLogger(__name__)
 
-BLOCK_BYTES = 64 << 20
+BLOCK_BYTES = 16 << 20
 """As large as the blocks of a run with a GPU (`run/budget.py`)."""
 
 

@@ -16,8 +16,8 @@ BATCH_BYTES = 96 << 20
 LEAST_BYTES = 1 << 16
 BYTES_A_BYTE = 90
 """Of the device's memory, for a byte of the largest batch: about that many in all slots together."""
-MAX_SLOTS = 16
-"""As many as threads of a run have use for; fewer where batches are large."""
+MAX_SLOTS = 4
+"""Enough for 16 threads; pinned memory takes long to get."""
 
 
 class Slot(NamedTuple):

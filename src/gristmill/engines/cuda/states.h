@@ -10,6 +10,17 @@ LANE void flag_parts(const Work& w, u32 tile, u32 parts) {
 
 LANE void flag_piece(const Work& w, u32 at) { flag_parts(w, at / TILE, 1u << (at % TILE >> 5)); }
 
+KERNEL clear(Work w) {
+    u32 first = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+    for (u32 i = first; i < w.num_tiles * TILE_WORDS + BEHIND / 32; i += step) w.doc_bits[i] = 0;
+    for (u32 i = first; i < w.num_tiles; i += step) {
+        w.first_doc[i] = FULL;
+        w.tile_flags[i] = 0;
+    }
+    for (u32 i = first; i < BEHIND; i += step) w.text[(u64)w.num_bytes + i] = 0;
+    if (first < NUM_COUNTERS) w.counters[first] = 0;
+}
+
 KERNEL mark_documents(Work w) {
     u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i > w.num_docs) return;

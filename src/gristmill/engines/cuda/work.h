@@ -91,6 +91,8 @@ typedef u64 Part;  // rank << 32 | id
 #define NUM_TOKENS 3
 #define NUM_FLAGGED 4
 #define NUM_SECTIONS 5
+#define NUM_COUNTERS 16u  // a block can clear them
+#define BEHIND 4096u  // bytes of zeros behind the text, which tiles read
 
 struct Work {
     // The tokenizer.
