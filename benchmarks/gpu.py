@@ -30,7 +30,7 @@ import adversarial_texts as adversarial
 from gristmill.batch import flatten_texts
 from gristmill.engines.cuda.batch import NUM_LONG, NUM_LONGER, NUM_SECTIONS, Batch, scratch_bytes
 from gristmill.engines.cuda.cupy_device import CupyDevice
-from gristmill.engines.cuda.engine import CudaEngine, Stretch, flagged_documents
+from gristmill.engines.cuda.engine import Stretch, engine_on, flagged_documents, put_on_device
 from gristmill.engines.cuda.tables import WORD_BITS, build_tables
 from gristmill.engines.native import compile_model, compile_native
 from gristmill.load import LoadOptions, load_source
@@ -51,7 +51,8 @@ class Side:
         self.native = compile_native(loaded.spec)
         self.tables = build_tables(loaded.spec, compile_model(loaded.spec), word_bits=word_bits)
         self.device = CupyDevice(self.tables, defines=defines)
-        self.engine = CudaEngine(loaded.spec, self.native, self.tables, self.device)
+        self.on = put_on_device(loaded.spec, self.tables, self.device)
+        self.engine = engine_on(self.on, self.native)
         self.spec = loaded.spec
         self.prepared = {}
         self.open_s = time.perf_counter() - started
@@ -61,11 +62,11 @@ class Side:
 
     def new_batch(self, num_bytes):
         scratch = {"scratch": self.device.allocate(scratch_bytes(self.tables, num_bytes))}
-        return Batch(self.device, self.tables, self.engine._known | scratch, num_bytes=num_bytes)
+        return Batch(self.device, self.tables, self.on.known | scratch, num_bytes=num_bytes)
 
     @property
     def added(self):
-        return self.engine._added["text"].work
+        return self.on.added["text"].work
 
 
 def read_sets(folder):
@@ -479,7 +480,7 @@ def main() -> int:
             found["cold"] = resident(side, sets, num_bytes, is_cold=True)
         for known, _ in sets.values():
             learn(side, known)
-        found["learned"] = side.engine._known["learned"].array.view(np.uint32)[:2].get().tolist()
+        found["learned"] = side.on.known["learned"].array.view(np.uint32)[:2].get().tolist()
         print("  learned", found["learned"], flush=True)
         if "resident" in arguments.stages:
             found["resident"] = resident(side, sets, num_bytes, is_cold=False)

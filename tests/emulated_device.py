@@ -49,6 +49,12 @@ class EmulatedDevice:
     def pinned(self, num_bytes):
         return np.full(num_bytes, 0xEE, np.uint8)
 
+    def pin(self, memory):
+        pass
+
+    def unpin(self, memory):
+        pass
+
     def write(self, memory, at, values):
         raw = np.ascontiguousarray(values).view(np.uint8)
         memory.bytes[at : at + len(raw)] = raw

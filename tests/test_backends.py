@@ -9,7 +9,7 @@ from emulated_device import EmulatedDevice
 from gristmill import MissingPackageError
 from gristmill.engines.cuda import engine as cuda_engine
 from gristmill.engines.cuda import late
-from gristmill.engines.cuda.engine import CudaEngine
+from gristmill.engines.cuda.engine import engine_on, put_on_device
 from gristmill.engines.cuda.tables import build_tables
 from gristmill.run import inline, process, resources
 from gristmill.run.budget import settle_budget
@@ -75,13 +75,15 @@ def test_an_engine_that_is_not_native_gets_processes(tokenizer, corpus, tmp_path
     assert len(started) == 2
 
 
-def test_one_process_drives_a_gpu_where_there_is_much_to_encode(corpus, monkeypatch):
-    options = {"tokenizer__engine": "cuda", "run__preset": "extreme"}
-    assert backend_of(corpus, **options) == "local"
+def test_a_gpu_encodes_where_there_is_much_to_encode(corpus, monkeypatch):
+    def encodes(path, engine="cuda"):
+        return process.encodes_on_gpu(make_config("made", path, "out", tokenizer__engine=engine))
+
+    assert not encodes(corpus)
+    assert encodes("s3://bucket/corpus")
     monkeypatch.setattr(process, "GPU_BYTES", 100)
-    assert backend_of(corpus, **options) == "inline"
-    assert backend_of(corpus, **options, run__backend="local") == "local"
-    assert backend_of("s3://bucket/corpus", **options) == "inline"
+    assert encodes(corpus)
+    assert not encodes(corpus, "native")
 
 
 def test_a_gpu_gets_larger_blocks(corpus, monkeypatch):
@@ -110,7 +112,7 @@ def test_threads_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch
     def open_emulated(spec, native):
         opened.append(spec)
         tables = build_tables(spec, native.model, word_bits=16, is_padded=True)
-        return CudaEngine(spec, native, tables, EmulatedDevice(tables))
+        return engine_on(put_on_device(spec, tables, EmulatedDevice(tables)), native)
 
     def open_at_once(self, first, open_gpu):
         self._error, self._thread = None, threading.Thread()
@@ -122,7 +124,7 @@ def test_threads_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch
     monkeypatch.setattr(cuda_engine, "open_cuda", open_emulated)
     monkeypatch.setattr(late.LateEngine, "__init__", open_at_once)
     monkeypatch.setattr(process, "GPU_BYTES", 100)
-    options = {"run__backend": None, "run__workers": 3}
+    options = {"run__backend": "inline", "run__workers": 3}
     run(tokenizer, corpus, tmp_path / "cuda", tokenizer__engine="cuda", **options)
     assert len(opened) == 1
     run(tokenizer, corpus, tmp_path / "native", **options)

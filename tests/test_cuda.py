@@ -22,7 +22,7 @@ from gristmill import _native
 from gristmill.batch import flatten_texts
 from gristmill.engines.cuda import late as late_engine
 from gristmill.engines.cuda.copies import Copies, IdPart
-from gristmill.engines.cuda.engine import CudaEngine, Stretch, flagged_documents
+from gristmill.engines.cuda.engine import Stretch, engine_on, flagged_documents, put_on_device
 from gristmill.engines.cuda.late import LateEngine
 from gristmill.engines.cuda.tables import build_tables
 from gristmill.engines.native import compile_model, compile_native
@@ -59,7 +59,8 @@ def engine(request):
     """Small tables and batches, so that places are taken and calls have several batches."""
     spec = SPECS[request.param]()
     tables = build_tables(spec, compile_model(spec), word_bits=18, is_padded=True)
-    return CudaEngine(spec, compile_native(spec), tables, EmulatedDevice(tables), batch_bytes=1 << 16)
+    on = put_on_device(spec, tables, EmulatedDevice(tables))
+    return engine_on(on, compile_native(spec), batch_bytes=1 << 16)
 
 
 def assert_same(engine, documents, *, special_tokens="text"):
@@ -79,10 +80,10 @@ def test_hostile_and_random_texts_have_the_native_ids(engine):
 
 def test_a_second_time_pieces_come_from_what_was_learned(engine):
     text = native_engines.random_words(1500, seed=4)
-    before = engine._known["learned"].bytes[:8].view(np.uint32).copy()
+    before = engine._slots._on.known["learned"].bytes[:8].view(np.uint32).copy()
     for _ in range(3):
         assert_same(engine, [text, text[: len(text) // 2]])
-    after = engine._known["learned"].bytes[:8].view(np.uint32)
+    after = engine._slots._on.known["learned"].bytes[:8].view(np.uint32)
     assert (after > before).all()
 
 
@@ -146,7 +147,8 @@ def doubled_json():
 def test_a_piece_whose_sections_share_no_token_is_merged_as_a_whole():
     spec = of_json(doubled_json())
     tables = build_tables(spec, compile_model(spec), word_bits=16, is_padded=True)
-    engine = CudaEngine(spec, compile_native(spec), tables, EmulatedDevice(tables), batch_bytes=1 << 16)
+    on = put_on_device(spec, tables, EmulatedDevice(tables))
+    engine = engine_on(on, compile_native(spec), batch_bytes=1 << 16)
     assert_same(engine, ["a" * size for size in (512, 900, 1500, 2049, 3000)] + ["ab" * 600])
     assert engine._device.num_unjoined == 4
 
@@ -238,7 +240,7 @@ def test_ids_may_stay_on_the_device(engine):
     buffer, offsets = flatten_texts(["one", "", "two " * 30_000, adversarial.TEXTS[16]])
     ids, ends = engine.encode_on_device(buffer, offsets, special_tokens="parse", num_threads=1)
     theirs = engine._native.encode_batch(buffer, offsets, special_tokens="parse", num_threads=1)
-    assert ids.dtype == engine.id_type
+    assert ids.dtype == engine._slots.id_type
     assert ids.tolist() == theirs[0].tolist()
     assert ends.tolist() == theirs[1].tolist()
 

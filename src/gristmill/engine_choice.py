@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from gristmill.load.reading import read_whole
 
 if TYPE_CHECKING:
     from gristmill.engines.cuda.late import LateEngine
+    from gristmill.engines.cuda.slots import OnDevice
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +64,25 @@ def open_on_gpu(loaded: Loaded, native: NativeEngine | None = None) -> Engine:
     """The native engine's tables on a GPU, with the native engine beside them for what a GPU cannot do."""
     from gristmill.engines.cuda.engine import open_cuda
 
-    try:
+    with _refused_by_gpu(loaded):
         native = native or open_native(loaded)
         assert loaded.spec is not None
         return open_cuda(loaded.spec, native)
+
+
+def put_on_gpu(loaded: Loaded, native: NativeEngine) -> OnDevice:
+    """The native engine's tables on a GPU, for other processes."""
+    from gristmill.engines.cuda import engine
+
+    with _refused_by_gpu(loaded):
+        assert loaded.spec is not None
+        return engine.put_on_gpu(loaded.spec, native)
+
+
+@contextmanager
+def _refused_by_gpu(loaded: Loaded) -> Iterator[None]:
+    try:
+        yield
     except UnsupportedTokenizerError as error:
         raise UnsupportedTokenizerError(f"{loaded.source}: cuda cannot run it: {error}") from error
 

@@ -22,6 +22,7 @@ from gristmill.special_text import find_special_text
 
 if TYPE_CHECKING:
     from gristmill.engines.cuda.late import LateEngine
+    from gristmill.engines.cuda.slots import OnDevice
     from gristmill.load.loaded import Loaded
 
 
@@ -311,6 +312,25 @@ def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
         tokenizer._facts, late, why_not_native=None, origin=tokenizer._origin, loaded=tokenizer._loaded_now
     )
     return moved, late
+
+
+def put_on_gpu(tokenizer: Tokenizer) -> OnDevice:
+    """What a native tokenizer has on a GPU that this process drives for others."""
+    from gristmill import engine_choice
+
+    assert isinstance(tokenizer._engine, NativeEngine)
+    return engine_choice.put_on_gpu(tokenizer._loaded, tokenizer._engine)
+
+
+def share_gpu(tokenizer: Tokenizer, address: str, batch_bytes: int) -> Tokenizer:
+    """A native tokenizer that encodes on the GPU of the process at an address, as soon as it is there."""
+    from gristmill.engines.cuda.shared import SharedEngine
+
+    assert isinstance(tokenizer._engine, NativeEngine)
+    engine = SharedEngine(tokenizer._engine, address, batch_bytes)
+    return Tokenizer(
+        tokenizer._facts, engine, why_not_native=None, origin=tokenizer._origin, loaded=tokenizer._loaded_now
+    )
 
 
 def load_from(

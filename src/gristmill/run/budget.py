@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunJob, TokenizeConfig
+from gristmill.engines.cuda import RUN_BATCH_BYTES
 from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks, is_remote
@@ -30,8 +31,10 @@ DOCUMENT_SHARE = 16
 MIN_BLOCK_BYTES = 256 << 10
 FULL = 0.97
 """Of the memory there is for it: whoever holds more is ended."""
-GPU_BLOCK_BYTES = 16 << 20
-"""Large, since threads take turns at the interpreter for every block."""
+GPU_COST = 5
+"""Bytes more for each, where they go to a GPU and back."""
+GPU_BYTES = 1 << 30
+"""Held by the process that drives the GPU, beside what it shares with workers."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 WorkersLimit = Literal["run.workers", "cores", "memory", "one"]
 """What decides how many workers there are; one: the preset or the backend asks for it."""
@@ -62,7 +65,7 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     backend = choose_backend(config)
     memory = memory_of(run)
     num_workers, workers_limit = _num_workers(config, backend, memory, worker_bytes)
-    share = _share(backend, memory, num_workers, worker_bytes)
+    share = _share(backend, memory - _run_bytes(config), num_workers, worker_bytes)
     block_bytes, block_limit = _block_bytes(config, share - _table_bytes(config))
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
@@ -89,11 +92,16 @@ def _is_ahead(config: RunJob) -> bool:
     return config.run.preset == "extreme" or any(map(is_remote, config.read.inputs))
 
 
+def _run_bytes(config: RunJob) -> int:
+    """What is held whatever the number of workers."""
+    return RUN_BYTES + (GPU_BYTES if encodes_on_gpu(config) else 0)
+
+
 def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
     """What a worker may hold beside the tokenizer, which threads have in common."""
     if backend != "inline":
-        return (memory - RUN_BYTES) // num_workers - worker_bytes
-    return (memory - RUN_BYTES - worker_bytes) // num_workers
+        return memory // num_workers - worker_bytes
+    return (memory - worker_bytes) // num_workers
 
 
 def _table_bytes(config: RunJob) -> int:
@@ -109,16 +117,17 @@ def _num_workers(
 ) -> tuple[int, WorkersLimit]:
     """As many as asked for, or as there are cores, and no more than the memory holds."""
     least = worker_bytes + _table_bytes(config) + MIN_BLOCK_BYTES * BLOCK_COST
-    fitting = (memory - RUN_BYTES) // least
+    run_bytes = _run_bytes(config)
+    fitting = (memory - run_bytes) // least
     if fitting < 1:
-        needed = (RUN_BYTES + least) // 10**6 + 1
+        needed = (run_bytes + least) // 10**6 + 1
         given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
         raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB: raise it")
     wanted = config.run.workers or default_workers(config)
     is_alone = wanted == 1 < num_cores()
     limit: WorkersLimit = "run.workers" if config.run.workers else "one" if is_alone else "cores"
     if backend == "inline":  # one tokenizer for all
-        fitting = (memory - RUN_BYTES - worker_bytes) // (least - worker_bytes)
+        fitting = (memory - run_bytes - worker_bytes) // (least - worker_bytes)
     return (wanted, limit) if wanted <= fitting else (fitting, "memory")
 
 
@@ -128,7 +137,7 @@ def _block_bytes(config: RunJob, spare: int) -> tuple[int, BlockLimit]:
         return byte_size(run.block_bytes, name="run.block_bytes"), "run.block_bytes"
     fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[run.preset]
     if encodes_on_gpu(config) and run.preset != "streaming":
-        usual = GPU_BLOCK_BYTES
+        fitting, usual = spare // (BLOCK_COST + GPU_COST), RUN_BATCH_BYTES
     return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 
 

@@ -15,6 +15,7 @@ from gristmill.errors import RunError
 from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue, smaller_blocks
 from gristmill.run.budget import FULL, RUN_BYTES, Budget, settle_budget
 from gristmill.run.early import Early
+from gristmill.run.gpu import GpuProcess
 from gristmill.run.messages import (
     Done,
     Failed,
@@ -28,7 +29,7 @@ from gristmill.run.messages import (
     as_error,
 )
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, is_frugal, start_worker, tokenizer_to_load
+from gristmill.run.process import WorkerProcess, encodes_on_gpu, is_frugal, start_worker, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
@@ -48,6 +49,7 @@ class LocalBackend:
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
+        self._gpu = _open_gpu(config, self._budget)
         # They load the tokenizer while the run is being planned.
         for process in early.processes:
             self._start(process)
@@ -113,6 +115,8 @@ class LocalBackend:
                     for message in worker.receive():
                         yield from self._hear(worker, message, queue, progress)
                 self._watch_memory(progress)
+                if self._gpu is not None:
+                    self._gpu.require_running()
                 progress.tick()
         finally:  # the caller may have enough before all is done
             for worker in self._busy():
@@ -122,6 +126,8 @@ class LocalBackend:
         """End every worker, whatever it is doing; what it had not committed is as if it had never been."""
         for worker in list(self._workers):
             self._end(worker)
+        if self._gpu is not None:
+            self._gpu.end()
         self._selector.close()
 
     def _busy(self) -> list[_Worker]:
@@ -183,6 +189,7 @@ class LocalBackend:
         for worker in self._workers:
             worker.resident_bytes = resident_bytes(worker.process.pid)
         own = max(resident_bytes() - self._foreign_bytes, 0)
+        own += self._gpu.private_bytes if self._gpu else 0
         total = own + sum(worker.resident_bytes for worker in self._workers)
         progress.saw_memory(total)
         busy = self._busy()
@@ -213,7 +220,8 @@ class LocalBackend:
         self._workers.append(worker)
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
         config = self._config
-        worker.send(Load(tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None))
+        tokenizer = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
+        worker.send(Load(tokenizer, self._gpu.gpu if self._gpu else None))
         if self._prepare is not None:
             worker.send(self._prepare)
 
@@ -221,6 +229,12 @@ class LocalBackend:
         self._workers.remove(worker)
         self._selector.unregister(worker.process.answers)
         worker.process.end()
+
+
+def _open_gpu(config: RunJob, budget: Budget) -> GpuProcess | None:
+    if not isinstance(config, TokenizeConfig) or not encodes_on_gpu(config):
+        return None
+    return GpuProcess(tokenizer_to_load(config), budget.blocks.block_bytes)
 
 
 class _Worker:

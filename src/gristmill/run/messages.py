@@ -13,10 +13,19 @@ from gristmill.records import UnitRecord
 from gristmill.run.settle import TokenizerFacts
 
 
+class Gpu(msgspec.Struct, frozen=True):
+    """A process that drives a GPU: where it is reached, and in batches of how many bytes."""
+
+    address: str
+    batch_bytes: int
+
+
 class Load(msgspec.Struct, frozen=True, tag="load"):
     """To a worker, first: load this tokenizer, if the job has one."""
 
     tokenizer: TokenizerConfig | None
+    gpu: Gpu | None = None
+    """That encodes, once it is there."""
     name: str | None = None
     """By which the job calls it, where that is not its source."""
 

@@ -87,6 +87,11 @@ class WorkerProcess:
         lines = self._words.read().decode("utf-8", "replace").strip().splitlines()[-LOG_LINES:]
         return f"a worker ended {how}{': ' + ' | '.join(lines) if lines else ''}"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whatever it had to say can be read."""
+        return self._process.poll() is not None
+
     def kill(self) -> None:
         """Let it end now."""
         self._process.kill()
@@ -124,23 +129,23 @@ def choose_backend(config: RunJob) -> Backend:
     # One process reads as fast as a few threads count, and they need no start and no merging of files.
     is_light = isinstance(config, TrainConfig) and (config.run.workers or num_cores()) <= MOST_THREADS
     is_streamed = config.run.preset == "streaming"
-    is_inline = is_streamed or is_here_only or is_light or is_small(config) or encodes_on_gpu(config)
+    is_inline = is_streamed or is_here_only or is_light or is_small(config)
     default: Backend = "inline" if is_inline else "local"
     return config.run.backend or default
 
 
 def encodes_on_gpu(config: RunJob) -> bool:
-    """Asked for, and worth it; one process then drives the GPU for all threads."""
+    """Asked for, and worth it."""
     if not isinstance(config, TokenizeConfig) or config.tokenizer.engine != "cuda":
         return False
     return not _holds_less(config.read, GPU_BYTES * num_cores(), expansion=GPU_EXPANSION)
 
 
 def tokenizer_to_load(config: TokenizeConfig) -> TokenizerConfig:
-    """The tokenizer a job names, with the engine that encodes first; a process that is not one of many opens
-    the GPU while it works, and little input is done before that."""
+    """The tokenizer a job names, with the engine that encodes first; on one machine the GPU is opened beside
+    it, and little input is done before that."""
     tokenizer = config.tokenizer
-    if tokenizer.engine != "cuda" or (encodes_on_gpu(config) and choose_backend(config) != "inline"):
+    if tokenizer.engine != "cuda" or (encodes_on_gpu(config) and choose_backend(config) == "ray"):
         return tokenizer
     if importlib.util.find_spec("cupy") is None:
         raise MissingPackageError(

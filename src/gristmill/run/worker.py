@@ -77,6 +77,10 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     assert isinstance(load, Load)
     tokenizer = load_configured(load.tokenizer) if load.tokenizer else None
     gc.freeze()
+    if tokenizer and load.gpu:
+        from gristmill.tokenizer import share_gpu
+
+        tokenizer = share_gpu(tokenizer, load.gpu.address, load.gpu.batch_bytes)
     facts = facts_of(tokenizer, load.tokenizer.source) if tokenizer and load.tokenizer else None
     answer(Loaded(facts, resident_bytes()))
     prepare = receive()

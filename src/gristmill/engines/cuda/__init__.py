@@ -4,3 +4,6 @@ documents.
 Nothing here imports a GPU package but `cupy_device`, and nothing imports that but `open_cuda`, when it is
 asked for.
 """
+
+RUN_BATCH_BYTES = 16 << 20
+"""Of a block of a run. Larger ones take longer to fill, smaller ones keep the interpreter busier."""

@@ -75,6 +75,12 @@ class CupyDevice:
         owner = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
         return np.frombuffer(owner, np.uint8, num_bytes)
 
+    def pin(self, memory: NDArray[np.uint8]) -> None:
+        cupy.cuda.runtime.hostRegister(memory.ctypes.data, memory.nbytes, 0)
+
+    def unpin(self, memory: NDArray[np.uint8]) -> None:
+        cupy.cuda.runtime.hostUnregister(memory.ctypes.data)
+
     def write(self, memory: Memory, at: int, values: NDArray[Any]) -> None:
         self._copy(memory.address + at, values.ctypes.data, values.nbytes, TO_DEVICE, "in")
 

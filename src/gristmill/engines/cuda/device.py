@@ -55,6 +55,14 @@ class Device(Protocol):
         """Memory of the host that copies to and from the device do not have to go around."""
         ...
 
+    def pin(self, memory: NDArray[np.uint8]) -> None:
+        """Make memory such that was not allocated here; it must be unpinned before it goes."""
+        ...
+
+    def unpin(self, memory: NDArray[np.uint8]) -> None:
+        """Make it ordinary again."""
+        ...
+
     def write(self, memory: Memory, at: int, values: NDArray[Any]) -> None:
         """Copy an array to the device, to a byte of the memory (in)."""
         ...

@@ -16,10 +16,10 @@ from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.engines.cuda.batch import max_documents
 from gristmill.engines.cuda.copies import Copies, IdPart
 from gristmill.engines.cuda.device import Device, Memory
-from gristmill.engines.cuda.slots import Slot, Slots
+from gristmill.engines.cuda.slots import Added, AnySlot, AnySlots, OnDevice, Slots
 from gristmill.engines.cuda.tables import Tables, added_token_tables, build_tables
 from gristmill.engines.native import NativeEngine, as_looked_for
-from gristmill.spec import AddedToken, TokenizerSpec
+from gristmill.spec import TokenizerSpec
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,6 @@ class Stretch(NamedTuple):
 
     first: int
     last: int
-
-
-class Added(NamedTuple):
-    """With what the kernels find added tokens in text."""
-
-    memory: tuple[Memory, Memory]
-    work: dict[str, int]
 
 
 class Call(NamedTuple):
@@ -67,29 +60,12 @@ class CudaEngine:
 
     name: EngineName = "cuda"
 
-    def __init__(
-        self,
-        spec: TokenizerSpec,
-        native: NativeEngine,
-        tables: Tables,
-        device: Device,
-        *,
-        batch_bytes: int | None = None,
-    ) -> None:
+    def __init__(self, native: NativeEngine, slots: AnySlots, device: Device | None = None) -> None:
+        """Where another process has the device, `slots` lead there."""
         self._native = native
+        self._slots = slots
         self._device = device
-        self._tables = tables
-        self._turn = threading.Lock()
         self._counting = threading.Lock()
-        known = {name: _uploaded(device, array) for name, array in tables.arrays.items()}
-        known["seen"] = device.allocate(SEEN_BYTES)
-        known["learned"] = device.allocate(64)
-        self._known = known
-        self._added = {
-            "text": self._added_tables([t for t in spec.added_tokens if not t.special], spec),
-            "parse": self._added_tables(spec.added_tokens, spec),
-        }
-        self._slots = Slots(device, tables, known, batch_bytes)
         self._copies = Copies()
         self.num_documents = 0
         self.num_fallbacks = 0
@@ -118,8 +94,9 @@ class CudaEngine:
     ) -> tuple[Any, Any]:
         """The same as arrays of the device, which have DLPack; ids are as wide as the vocabulary needs."""
         call = Call(buffer, offsets, special_tokens, num_threads, stays=True)
+        assert self._device is not None
         found = list(self._stream(call, self._stretches(offsets)))
-        ids = self._device.join([part for stretch in found for part in stretch.parts], self.id_type)
+        ids = self._device.join([part for stretch in found for part in stretch.parts], self._slots.id_type)
         return ids, self._device.array(_joined_offsets([stretch.offsets for stretch in found]))
 
     def count_batch(
@@ -135,11 +112,6 @@ class CudaEngine:
         return self._native.decode(ids)
 
     @property
-    def id_type(self) -> np.dtype[Any]:
-        """What ids are stored as on the device."""
-        return np.dtype(np.uint16 if self._tables.is_narrow else np.uint32)
-
-    @property
     def fallback_rate(self) -> float:
         """Share of the documents so far that the CPU encoded."""
         return self.num_fallbacks / self.num_documents if self.num_documents else 0.0
@@ -147,9 +119,10 @@ class CudaEngine:
     def _stream(self, call: Call, stretches: Iterable[Stretch]) -> Iterator[Encoded]:
         """The documents' ids, a stretch at a time, while the device works on the next ones; what is yielded
         is there until the next is asked for."""
-        self._device.activate()
+        if self._device is not None:
+            self._device.activate()
         size = self._slots.size_for(int(call.offsets[-1] - call.offsets[0]))
-        waiting: deque[tuple[Stretch, Slot]] = deque()
+        waiting: deque[tuple[Stretch, AnySlot]] = deque()
         try:
             for stretch in stretches:
                 if call.offsets[stretch.last] - call.offsets[stretch.first] > self._slots.batch_bytes:
@@ -169,15 +142,6 @@ class CudaEngine:
         if self.num_fallbacks:
             log.info("the CPU encoded %.4f%% of the documents", 100 * self.fallback_rate)
 
-    def _added_tables(self, tokens: Iterable[AddedToken], spec: TokenizerSpec) -> Added:
-        contents = [
-            as_looked_for(token.content, spec) if token.normalized else token.content for token in tokens
-        ]
-        byte_class, prefixes = added_token_tables(contents, self._tables)
-        memory = _uploaded(self._device, byte_class), _uploaded(self._device, prefixes)
-        addresses = {"byte_class": memory[0].address, "prefixes": memory[1].address}
-        return Added(memory, {**addresses, "num_prefixes": len(prefixes)})
-
     def _stretches(self, offsets: Offsets) -> Iterator[Stretch]:
         """Documents in order, as many as a batch takes at a time; what is larger than a batch stands
         alone."""
@@ -189,38 +153,28 @@ class CudaEngine:
             yield Stretch(first, last)
             first = last
 
-    def _submit(self, call: Call, stretch: Stretch, slot: Slot) -> None:
+    def _submit(self, call: Call, stretch: Stretch, slot: AnySlot) -> None:
         begin, end = int(call.offsets[stretch.first]), int(call.offsets[stretch.last])
-        text = slot.text[: end - begin]
-        self._copies.copy(call.buffer[begin:end], text, call.num_threads)
+        self._copies.copy(call.buffer[begin:end], slot.room.text[: end - begin], call.num_threads)
         starts, _ = _not_empty(call.offsets, stretch)
-        begins = slot.begins[: len(starts)]
-        begins[...] = starts
-        with self._turn:
-            slot.batch.submit(
-                text,
-                begins,
-                self._added[call.special_tokens].work,
-                is_learning=True,
-                is_split=not call.stays,
-            )
+        slot.room.begins[: len(starts)] = starts
+        slot.submit(end - begin, len(starts), call.special_tokens, stays=call.stays)
 
-    def _finish(self, call: Call, waiting: deque[tuple[Stretch, Slot]]) -> Iterator[Encoded]:
+    def _finish(self, call: Call, waiting: deque[tuple[Stretch, AnySlot]]) -> Iterator[Encoded]:
         """What the oldest has become, which keeps its slot as long as it is looked at."""
         stretch, slot = waiting[0]
         yield self._finished(call, stretch, slot)
         waiting.popleft()
         self._slots.give(slot)
 
-    def _finished(self, call: Call, stretch: Stretch, slot: Slot) -> Encoded:
-        result = slot.batch.fetch(slot.ids, slot.starts, with_ids=not call.stays)
-        slot.batch.complete()
+    def _finished(self, call: Call, stretch: Stretch, slot: AnySlot) -> Encoded:
+        result = slot.fetch(stays=call.stays)
         _, places = _not_empty(call.offsets, stretch)
         ends = np.append(result.starts.astype(np.int64), result.num_ids)[places]
         flagged = flagged_documents(call.offsets, stretch, result.flagged)
         with self._counting:
             self.num_documents += stretch.last - stretch.first - len(flagged)
-        found = slot.batch.copy_ids() if call.stays else IdPart(result.ids, result.high)
+        found = slot.copy_ids() if call.stays else IdPart(result.ids, result.high)
         if not len(flagged):
             return Encoded([found], ends)
         return self._spliced(found, ends, flagged, self._on_cpu(call, stretch.first + flagged))
@@ -249,15 +203,48 @@ class CudaEngine:
         with self._counting:
             self.num_documents += len(documents)
             self.num_fallbacks += len(documents)
-        return Encoded([self._device.array(ids.astype(self.id_type)) if call.stays else IdPart(ids)], ends)
+        if not call.stays:
+            return Encoded([IdPart(ids)], ends)
+        assert self._device is not None
+        return Encoded([self._device.array(ids.astype(self._slots.id_type))], ends)
 
 
 def open_cuda(spec: TokenizerSpec, native: NativeEngine) -> CudaEngine:
     """The engine on this machine's GPU."""
+    return engine_on(put_on_gpu(spec, native), native)
+
+
+def engine_on(on: OnDevice, native: NativeEngine, *, batch_bytes: int | None = None) -> CudaEngine:
+    """The engine, for calls of this process."""
+    return CudaEngine(native, Slots(on, batch_bytes), on.device)
+
+
+def put_on_gpu(spec: TokenizerSpec, native: NativeEngine) -> OnDevice:
+    """What an engine has on this machine's GPU."""
     from gristmill.engines.cuda.cupy_device import CupyDevice
 
     tables = build_tables(spec, native.model)
-    return CudaEngine(spec, native, tables, CupyDevice(tables))
+    return put_on_device(spec, tables, CupyDevice(tables))
+
+
+def put_on_device(spec: TokenizerSpec, tables: Tables, device: Device) -> OnDevice:
+    """All that the kernels need to know of a tokenizer."""
+    known = {name: _uploaded(device, array) for name, array in tables.arrays.items()}
+    known["seen"] = device.allocate(SEEN_BYTES)
+    known["learned"] = device.allocate(64)
+    added: dict[SpecialTokens, Added] = {}
+    policies: tuple[SpecialTokens, ...] = ("text", "parse")
+    for policy in policies:
+        looked_for = [
+            as_looked_for(token.content, spec) if token.normalized else token.content
+            for token in spec.added_tokens
+            if policy == "parse" or not token.special
+        ]
+        byte_class, prefixes = added_token_tables(looked_for, tables)
+        memory = _uploaded(device, byte_class), _uploaded(device, prefixes)
+        addresses = {"byte_class": memory[0].address, "prefixes": memory[1].address}
+        added[policy] = Added(memory, {**addresses, "num_prefixes": len(prefixes)})
+    return OnDevice(device, tables, known, added, threading.Lock())
 
 
 def _uploaded(device: Device, array: NDArray[Any]) -> Memory:

@@ -9,11 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from gristmill.engines import Bytes, Engine, EngineName, Ids, Offsets, SpecialTokens
+from gristmill.engines.cuda import RUN_BATCH_BYTES
 
 log = logging.getLogger(__name__)
-
-BLOCK_BYTES = 16 << 20
-"""As large as the blocks of a run with a GPU (`run/budget.py`)."""
 
 
 class LateEngine:
@@ -69,6 +67,6 @@ class LateEngine:
 
 def _warm_up(engine: Engine) -> None:
     """Let kernels be compiled and memory be taken for blocks of a usual size, while nobody waits."""
-    text = np.full(BLOCK_BYTES, ord("a"), np.uint8)
+    text = np.full(RUN_BATCH_BYTES, ord("a"), np.uint8)
     text[::8] = ord(" ")
     engine.encode_batch(text, np.array([0, len(text)]), special_tokens="text", num_threads=1)

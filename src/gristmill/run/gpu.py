@@ -1,0 +1,86 @@
+"""The process that drives the GPU for the workers of a run on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from contextlib import suppress
+
+import msgspec
+
+from gristmill.config import TokenizerConfig
+from gristmill.engines.cuda import RUN_BATCH_BYTES
+from gristmill.errors import RunError
+from gristmill.run.messages import Failed, Gpu, Load, as_error
+from gristmill.run.process import WorkerProcess
+from gristmill.run.resources import private_bytes
+
+PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.gpu import main; main()"
+
+
+class GpuProcess:
+    """Opens the GPU while workers have begun to encode, and serves them until it is ended."""
+
+    def __init__(self, tokenizer: TokenizerConfig, batch_bytes: int) -> None:
+        self._folder = tempfile.mkdtemp(prefix="gristmill-")
+        self.gpu = Gpu(f"{self._folder}/gpu", min(batch_bytes, RUN_BATCH_BYTES))
+        self._process = WorkerProcess(is_frugal=False, program=PROGRAM)
+        with suppress(BrokenPipeError):
+            self._process.orders.write(msgspec.json.encode(Load(tokenizer, self.gpu)) + b"\n")
+
+    @property
+    def private_bytes(self) -> int:
+        """Memory it holds beside what workers have too."""
+        return private_bytes(self._process.pid)
+
+    def require_running(self) -> None:
+        """Raise what it ended with, where it did."""
+        if not self._process.has_ended:
+            return
+        answer = self._process.answers.read()
+        if answer:
+            raise as_error(msgspec.json.decode(answer, type=Failed))
+        raise RunError(f"the GPU's process: {self._process.last_words()}")
+
+    def end(self) -> None:
+        """Let it end now, and leave nothing behind."""
+        self._process.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Serve until standard input ends, or say what failed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    load = msgspec.json.decode(sys.stdin.buffer.readline(), type=Load)
+    threading.Thread(target=_end_with_the_run, daemon=True).start()
+    try:
+        _serve(load)
+    except Exception as error:
+        from gristmill.run.worker import failure_of
+
+        traceback.print_exc()
+        answers.write(msgspec.json.encode(failure_of(error)))
+        sys.exit(1)
+
+
+def _serve(load: Load) -> None:
+    from gristmill.engines.cuda.serving import serve
+    from gristmill.run.loading import load_configured
+    from gristmill.tokenizer import put_on_gpu
+
+    assert load.tokenizer is not None
+    assert load.gpu is not None
+    on = put_on_gpu(load_configured(load.tokenizer))
+    serve(on, load.gpu.address, max_bytes=load.gpu.batch_bytes)
+
+
+def _end_with_the_run() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)

@@ -1,0 +1,167 @@
+"""Workers whose GPU another process drives: the native engine's ids, whatever becomes of that process."""
+
+import os
+import signal
+import socket
+import struct
+import time
+
+import numpy as np
+import pytest
+
+import adversarial_texts as adversarial
+import emulated_gpu
+from gristmill import MissingPackageError, RunError, load_tokenizer
+from gristmill.batch import flatten_texts
+from gristmill.config import TokenizerConfig
+from gristmill.engines.cuda.shared import GREETING, OFFER, SharedEngine
+from gristmill.run import gpu, local, process
+from made_runs import make_corpus, output_bytes, run
+
+WAIT_S = 60
+
+
+def waited_for(condition):
+    end = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def emulated(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "PROGRAM", emulated_gpu.PROGRAM)
+    monkeypatch.setenv(emulated_gpu.LOG, str(tmp_path / "batches"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    make_corpus(folder, num_files=3, num_docs=100)
+    return folder
+
+
+@pytest.fixture
+def served(tokenizer):
+    """The process, there to be reached, for batches of 64 KB."""
+    started = gpu.GpuProcess(TokenizerConfig(source=str(tokenizer), engine="native"), 1 << 16)
+    waited_for(lambda: started.require_running() or os.path.exists(started.gpu.address))
+    yield started
+    started.end()
+    assert not os.path.exists(os.path.dirname(started.gpu.address))
+
+
+def num_batches(tmp_path):
+    path = tmp_path / "batches"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def engines(tokenizer, served):
+    native = load_tokenizer(tokenizer, engine="native")._engine
+    return native, SharedEngine(native, served.gpu.address, served.gpu.batch_bytes)
+
+
+def assert_same(native, shared, texts):
+    buffer, offsets = flatten_texts(texts)
+    for policy in ("text", "parse"):
+        wanted, ends = native.encode_batch(buffer, offsets, special_tokens=policy, num_threads=1)
+        found = shared.encode_batch(buffer, offsets, special_tokens=policy, num_threads=1)
+        assert np.array_equal(found[0], wanted)
+        assert np.array_equal(found[1], ends)
+        counts = shared.count_batch(buffer, offsets, special_tokens=policy, num_threads=1)
+        assert np.array_equal(counts, np.diff(ends))
+
+
+def test_ids_are_the_native_engines(tokenizer, served, tmp_path):
+    native, shared = engines(tokenizer, served)
+    other = SharedEngine(native, served.gpu.address, 1 << 14)
+    for texts in ([], [""], ["a", "", "b"], adversarial.TEXTS, ["too large " * 20_000, "small"]):
+        assert_same(native, shared, texts)
+        assert_same(native, other, texts)
+    assert num_batches(tmp_path) > 4
+    ids = native.encode_batch(*flatten_texts(["a b"]), special_tokens="text", num_threads=1)[0]
+    assert shared.decode(ids) == b"a b"
+
+
+def test_native_encodes_until_the_process_is_there(tokenizer, tmp_path):
+    native = load_tokenizer(tokenizer, engine="native")._engine
+    assert_same(native, SharedEngine(native, str(tmp_path / "nowhere"), 1 << 16), ["text"])
+
+
+def test_native_goes_on_where_the_process_dies(tokenizer, served, tmp_path):
+    native, shared = engines(tokenizer, served)
+    assert_same(native, shared, ["one two three"])
+    assert num_batches(tmp_path)
+    os.kill(served._process.pid, signal.SIGKILL)
+    waited_for(lambda: served._process.has_ended)
+    assert_same(native, shared, ["four five six"])
+    with pytest.raises(RunError, match="GPU's process: a worker ended by signal 9"):
+        served.require_running()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"\0", OFFER.pack(1 << 16), OFFER.pack((1 << 16) + 1), OFFER.pack(0), struct.pack("<q", -1)],
+)
+def test_a_worker_that_makes_no_sense_is_left_and_others_go_on(tokenizer, served, said):
+    with socket.socket(socket.AF_UNIX) as odd, open(os.devnull, "rb") as file:
+        odd.connect(served.gpu.address)
+        assert len(odd.recv(GREETING.size)) == GREETING.size
+        if said:
+            socket.send_fds(odd, [said], [file.fileno()])
+        odd.shutdown(socket.SHUT_WR)
+        assert odd.recv(1) == b""
+    assert_same(*engines(tokenizer, served), ["one two three"])
+
+
+def test_the_process_ends_with_the_run(served):
+    served._process.orders.close()
+    waited_for(lambda: served._process.has_ended)
+
+
+def test_what_cannot_be_opened_is_said(tokenizer, monkeypatch):
+    monkeypatch.undo()
+    started = gpu.GpuProcess(TokenizerConfig(source=str(tokenizer), engine="native"), 1 << 16)
+    try:
+        waited_for(lambda: started._process.has_ended)
+        with pytest.raises(MissingPackageError, match=r"gristmill\[gpu\]"):
+            started.require_running()
+    finally:
+        started.end()
+
+
+class Awaited(gpu.GpuProcess):
+    """Workers find it there."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        waited_for(lambda: self.require_running() or os.path.exists(self.gpu.address))
+
+
+class Dying(Awaited):
+    """Workers find it gone."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        os.kill(self._process.pid, signal.SIGKILL)
+        waited_for(lambda: self._process.has_ended)
+
+
+def run_on_gpu(tokenizer, corpus, out, monkeypatch, kind):
+    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    monkeypatch.setattr(local, "GpuProcess", kind)
+    options = {"run__backend": "local", "run__workers": 3, "run__memory": "3GB"}
+    return run(tokenizer, corpus, out, tokenizer__engine="cuda", **options)
+
+
+def test_workers_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch):
+    run(tokenizer, corpus, tmp_path / "native", run__backend="local", run__workers=3)
+    run_on_gpu(tokenizer, corpus, tmp_path / "cuda", monkeypatch, Awaited)
+    assert num_batches(tmp_path)
+    assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
+
+
+def test_a_run_whose_gpu_is_lost_says_so(tokenizer, corpus, tmp_path, monkeypatch):
+    with pytest.raises(RunError, match="GPU's process"):
+        run_on_gpu(tokenizer, corpus, tmp_path / "cuda", monkeypatch, Dying)
