@@ -1,21 +1,22 @@
-"""The process that drives a GPU, with a device that is emulated; each batch adds a line to a file, if one is
-named."""
+"""The process that drives a GPU, with a device that is emulated: each batch adds a line to a file, if one is
+named. And a worker that waits for it."""
 
 import os
 
 from emulated_device import EmulatedDevice
-from gristmill.engines.cuda import engine
+from gristmill.engines.cuda import engine, serving, shared
 from gristmill.engines.cuda.tables import build_tables
-from gristmill.run import gpu
+from gristmill.run import gpu, worker
 
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; import emulated_gpu; emulated_gpu.main()"
+WAITING_WORKER = PROGRAM.replace("main()", "wait_for_gpu()")
 LOG = "EMULATED_GPU_LOG"
 
 
 class LoggingDevice(EmulatedDevice):
     def run(self, launches, work):
         super().run(launches, work)
-        if LOG in os.environ:
+        if LOG in os.environ and work["num_bytes"] != serving.WARM_BYTES:
             with open(os.environ[LOG], "a") as log:
                 log.write(f"{work['num_bytes']}\n")
 
@@ -28,3 +29,14 @@ def put_on_emulated(spec, native):
 def main():
     engine.put_on_gpu = put_on_emulated
     gpu.main()
+
+
+def wait_for_gpu():
+    def is_ready(self):
+        if not self._is_ready:
+            shared.receive(self._connection, len(shared.READY))
+            self._is_ready = True
+        return True
+
+    shared.SharedSlot.is_ready = is_ready
+    worker.main()

@@ -93,7 +93,7 @@ def test_a_gpu_gets_larger_blocks(corpus, monkeypatch):
         settle_budget(make_config("made", corpus, "out", tokenizer__engine=engine, **options))
         for engine in ("native", "cuda")
     )
-    assert cuda.blocks.block_bytes == 4 * native.blocks.block_bytes
+    assert cuda.blocks.block_bytes == 2 * native.blocks.block_bytes
 
 
 def test_little_input_does_not_wait_for_a_gpu(tokenizer, corpus, tmp_path, monkeypatch):

@@ -246,7 +246,7 @@ def test_ids_may_stay_on_the_device(engine):
 
 
 def test_a_late_engine_is_native_until_the_gpu_is_open(engine, monkeypatch):
-    monkeypatch.setattr(late_engine, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(late_engine, "RUN_BATCH_BYTES", 1000)
     may_open = threading.Event()
 
     def open_gpu():

@@ -30,7 +30,7 @@ def waited_for(condition):
 
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu, "PROGRAM", emulated_gpu.PROGRAM)
+    monkeypatch.setattr(process, "GPU_PROGRAM", emulated_gpu.PROGRAM)
     monkeypatch.setenv(emulated_gpu.LOG, str(tmp_path / "batches"))
 
 
@@ -44,11 +44,16 @@ def corpus(tmp_path_factory):
 @pytest.fixture
 def served(tokenizer):
     """The process, there to be reached, for batches of 64 KB."""
-    started = gpu.GpuProcess(TokenizerConfig(source=str(tokenizer), engine="native"), 1 << 16)
+    started = start(tokenizer)
     waited_for(lambda: started.require_running() or os.path.exists(started.gpu.address))
     yield started
     started.end()
     assert not os.path.exists(os.path.dirname(started.gpu.address))
+
+
+def start(tokenizer):
+    program = process.WorkerProcess(is_frugal=False, program=process.GPU_PROGRAM)
+    return gpu.GpuProcess(program, TokenizerConfig(source=str(tokenizer), engine="native"), 1 << 16)
 
 
 def num_batches(tmp_path):
@@ -58,7 +63,13 @@ def num_batches(tmp_path):
 
 def engines(tokenizer, served):
     native = load_tokenizer(tokenizer, engine="native")._engine
-    return native, SharedEngine(native, served.gpu.address, served.gpu.batch_bytes)
+    return native, ready(SharedEngine(native, served.gpu.address, served.gpu.batch_bytes))
+
+
+def ready(shared):
+    """Once it has been asked for, and has answered."""
+    waited_for(lambda: shared._engine() is not shared._native)
+    return shared
 
 
 def assert_same(native, shared, texts):
@@ -74,7 +85,7 @@ def assert_same(native, shared, texts):
 
 def test_ids_are_the_native_engines(tokenizer, served, tmp_path):
     native, shared = engines(tokenizer, served)
-    other = SharedEngine(native, served.gpu.address, 1 << 14)
+    other = ready(SharedEngine(native, served.gpu.address, 1 << 14))
     for texts in ([], [""], ["a", "", "b"], adversarial.TEXTS, ["too large " * 20_000, "small"]):
         assert_same(native, shared, texts)
         assert_same(native, other, texts)
@@ -121,7 +132,7 @@ def test_the_process_ends_with_the_run(served):
 
 def test_what_cannot_be_opened_is_said(tokenizer, monkeypatch):
     monkeypatch.undo()
-    started = gpu.GpuProcess(TokenizerConfig(source=str(tokenizer), engine="native"), 1 << 16)
+    started = start(tokenizer)
     try:
         waited_for(lambda: started._process.has_ended)
         with pytest.raises(MissingPackageError, match=r"gristmill\[gpu\]"):
@@ -151,6 +162,11 @@ def run_on_gpu(tokenizer, corpus, out, monkeypatch, kind):
     monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(process, "GPU_BYTES", 100)
     monkeypatch.setattr(local, "GpuProcess", kind)
+    monkeypatch.setattr(
+        local,
+        "start_worker",
+        lambda config: process.WorkerProcess(is_frugal=False, program=emulated_gpu.WAITING_WORKER),
+    )
     options = {"run__backend": "local", "run__workers": 3, "run__memory": "3GB"}
     return run(tokenizer, corpus, out, tokenizer__engine="cuda", **options)
 

@@ -20,16 +20,14 @@ from gristmill.run.messages import Failed, Gpu, Load, as_error
 from gristmill.run.process import WorkerProcess
 from gristmill.run.resources import private_bytes
 
-PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.gpu import main; main()"
-
 
 class GpuProcess:
     """Opens the GPU while workers have begun to encode, and serves them until it is ended."""
 
-    def __init__(self, tokenizer: TokenizerConfig, batch_bytes: int) -> None:
+    def __init__(self, process: WorkerProcess, tokenizer: TokenizerConfig, batch_bytes: int) -> None:
+        self._process = process
         self._folder = tempfile.mkdtemp(prefix="gristmill-")
         self.gpu = Gpu(f"{self._folder}/gpu", min(batch_bytes, RUN_BATCH_BYTES))
-        self._process = WorkerProcess(is_frugal=False, program=PROGRAM)
         with suppress(BrokenPipeError):
             self._process.orders.write(msgspec.json.encode(Load(tokenizer, self.gpu)) + b"\n")
 
@@ -58,7 +56,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run decides when to stop
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    load = msgspec.json.decode(sys.stdin.buffer.readline(), type=Load)
+    threading.Thread(target=_wake, daemon=True).start()
+    load = msgspec.json.decode(sys.stdin.buffer.readline() or b"0", type=Load)
     threading.Thread(target=_end_with_the_run, daemon=True).start()
     try:
         _serve(load)
@@ -79,6 +78,14 @@ def _serve(load: Load) -> None:
     assert load.gpu is not None
     on = put_on_gpu(load_configured(load.tokenizer))
     serve(on, load.gpu.address, max_bytes=load.gpu.batch_bytes)
+
+
+def _wake() -> None:
+    """Begin with the GPU, which takes as long as the tokenizer; what is wrong with it will be met again."""
+    with suppress(Exception):
+        from gristmill.engines.cuda.cupy_device import wake
+
+        wake()
 
 
 def _end_with_the_run() -> None:

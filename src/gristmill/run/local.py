@@ -29,7 +29,7 @@ from gristmill.run.messages import (
     as_error,
 )
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, encodes_on_gpu, is_frugal, start_worker, tokenizer_to_load
+from gristmill.run.process import WorkerProcess, is_frugal, start_gpu, start_worker, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
@@ -49,7 +49,7 @@ class LocalBackend:
         self._workers: list[_Worker] = []
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
-        self._gpu = _open_gpu(config, self._budget)
+        self._gpu = _open_gpu(config, self._budget, early)
         # They load the tokenizer while the run is being planned.
         for process in early.processes:
             self._start(process)
@@ -231,10 +231,12 @@ class LocalBackend:
         worker.process.end()
 
 
-def _open_gpu(config: RunJob, budget: Budget) -> GpuProcess | None:
-    if not isinstance(config, TokenizeConfig) or not encodes_on_gpu(config):
+def _open_gpu(config: RunJob, budget: Budget, early: Early) -> GpuProcess | None:
+    process = early.gpu or start_gpu(config)
+    if process is None:
         return None
-    return GpuProcess(tokenizer_to_load(config), budget.blocks.block_bytes)
+    assert isinstance(config, TokenizeConfig)
+    return GpuProcess(process, tokenizer_to_load(config), budget.blocks.block_bytes)
 
 
 class _Worker:

@@ -49,6 +49,7 @@ EXPANSION = 5
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker import main; main()"
 """Finds modules where this process does; `-m` would look in the working directory first, and run a random.py
 that a corpus holds."""
+GPU_PROGRAM = PROGRAM.replace(".worker", ".gpu")
 MOST_THREADS = 4
 """That count: more would wait for the thread that reads."""
 ONE_THREAD = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
@@ -207,6 +208,11 @@ def _sizes(inputs: Iterable[str], expansion: int) -> Iterator[int]:
         else:
             found = glob.glob(path, recursive=True)
             yield from _sizes(found, expansion) if found else [UNKNOWN_BYTES]
+
+
+def start_gpu(config: RunJob) -> WorkerProcess | None:
+    """What will drive the GPU for the workers of a job, where one encodes."""
+    return WorkerProcess(is_frugal=False, program=GPU_PROGRAM) if encodes_on_gpu(config) else None
 
 
 def start_worker(config: RunJob) -> WorkerProcess:

@@ -5,5 +5,5 @@ Nothing here imports a GPU package but `cupy_device`, and nothing imports that b
 asked for.
 """
 
-RUN_BATCH_BYTES = 16 << 20
+RUN_BATCH_BYTES = 8 << 20
 """Of a block of a run. Larger ones take longer to fill, smaller ones keep the interpreter busier."""

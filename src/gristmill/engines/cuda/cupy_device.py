@@ -130,6 +130,12 @@ class CupyDevice:
             _require_done(DRIVER.cuMemcpyAsync(to, from_, num_bytes, stream))
 
 
+def wake() -> None:
+    """Let the driver begin with what it needs a third of a second for."""
+    _emptiest().use()
+    cupy.zeros(1)
+
+
 def _emptiest() -> Any:
     """The GPU with the most free memory: workers of a run that start together spread over all there are."""
     try:

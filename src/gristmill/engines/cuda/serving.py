@@ -23,14 +23,17 @@ from gristmill.engines.cuda.shared import (
     room_bytes,
     room_in,
 )
-from gristmill.engines.cuda.slots import OnDevice, Slot
+from gristmill.engines.cuda.slots import OnDevice, Slot, new_slot
 
 log = logging.getLogger(__name__)
+
+WARM_BYTES = 1 << 12
 
 
 def serve(on: OnDevice, address: str, *, max_bytes: int) -> None:
     """Serve whoever connects, in batches of up to so many bytes; the address is there once that can begin."""
     on.known["scratch"] = on.device.allocate(scratch_bytes(on.tables, max_bytes))
+    _warm_up(on)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{address}.new")
         listener.listen(1024)
@@ -38,6 +41,15 @@ def serve(on: OnDevice, address: str, *, max_bytes: int) -> None:
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=_serve, args=(connection, on, max_bytes), daemon=True).start()
+
+
+def _warm_up(on: OnDevice) -> None:
+    """Let kernels be compiled while nobody waits."""
+    slot = new_slot(on, WARM_BYTES)
+    slot.room.text[:] = ord(" ")
+    slot.room.begins[0] = 0
+    slot.submit(WARM_BYTES, 1, "text", stays=False)
+    slot.fetch(stays=False)
 
 
 def _serve(connection: socket.socket, on: OnDevice, max_bytes: int) -> None:

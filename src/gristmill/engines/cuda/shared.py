@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import select
 import socket
 import struct
 from typing import Any
@@ -76,6 +77,7 @@ class SharedSlot:
             most, id_bytes = GREETING.unpack(receive(self._connection, GREETING.size))
             self.batch_bytes, self._id_bytes = min(batch_bytes, int(most)), int(id_bytes)
             self.room = self._offer()
+            self._is_ready = False
         except BaseException:
             self._connection.close()
             raise
@@ -90,8 +92,14 @@ class SharedSlot:
             socket.send_fds(self._connection, [OFFER.pack(self.batch_bytes)], [file])
         finally:
             os.close(file)
-        receive(self._connection, len(READY))
         return room_in(memory, self.batch_bytes, self._id_bytes)
+
+    def is_ready(self) -> bool:
+        """Whether the other side has got ready for batches by now."""
+        if not self._is_ready and select.select([self._connection], [], [], 0)[0]:
+            receive(self._connection, len(READY))
+            self._is_ready = True
+        return self._is_ready
 
     def size_for(self, num_bytes: int) -> int:
         return self.batch_bytes
@@ -130,6 +138,7 @@ class SharedEngine:
         self._address = address
         self._batch_bytes = batch_bytes
         self._is_lost = False
+        self._slot: SharedSlot | None = None
         self._shared: CudaEngine | None = None
 
     def encode_batch(
@@ -141,7 +150,7 @@ class SharedEngine:
                 buffer, offsets, special_tokens=special_tokens, num_threads=num_threads
             )
         except ConnectionError:  # the run knows how that process ended
-            self._is_lost, self._shared = True, None
+            self._is_lost, self._shared, self._slot = True, None, None
             return self._native.encode_batch(
                 buffer, offsets, special_tokens=special_tokens, num_threads=num_threads
             )
@@ -159,6 +168,10 @@ class SharedEngine:
         return self._native.decode(ids)
 
     def _engine(self) -> Engine:
-        if self._shared is None and not self._is_lost and os.path.exists(self._address):
-            self._shared = CudaEngine(self._native, SharedSlot(self._address, self._batch_bytes))
+        if self._shared is not None:
+            return self._shared
+        if self._slot is None and not self._is_lost and os.path.exists(self._address):
+            self._slot = SharedSlot(self._address, self._batch_bytes)
+        if self._slot is not None and self._slot.is_ready():
+            self._shared = CudaEngine(self._native, self._slot)
         return self._shared or self._native

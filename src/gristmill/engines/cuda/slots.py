@@ -131,6 +131,13 @@ class Slot:
         return self.batch.copy_ids()
 
 
+def new_slot(on: OnDevice, batch_bytes: int) -> Slot:
+    """A slot, and memory for it."""
+    batch = Batch(on.device, on.tables, on.known, num_bytes=batch_bytes)
+    text, begins, ids, starts = map(on.device.pinned, Room.sizes(batch_bytes, on.id_bytes))
+    return Slot(on, batch, Room(text, begins.view(np.uint32), ids, starts))
+
+
 class Slots:
     """Slots of one size, which grows as calls need it, and never back."""
 
@@ -164,7 +171,7 @@ class Slots:
                     return None
                 self._changed.wait()
         try:
-            return self._new()  # takes long, and the size cannot change meanwhile
+            return new_slot(self._on, self._size)  # takes long, and the size cannot change meanwhile
         except BaseException:
             with self._changed:
                 self._num_out -= 1
@@ -188,11 +195,6 @@ class Slots:
         self._size = self._wanted
         on.known["scratch"] = on.device.allocate(scratch_bytes(on.tables, self._size))
 
-    def _new(self) -> Slot:
-        on = self._on
-        batch = Batch(on.device, on.tables, on.known, num_bytes=self._size)
-        text, begins, ids, starts = map(on.device.pinned, Room.sizes(self._size, on.id_bytes))
-        return Slot(on, batch, Room(text, begins.view(np.uint32), ids, starts))
 
 
 def _fitting_bytes(free_bytes: int) -> int:
