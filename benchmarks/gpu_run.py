@@ -1,6 +1,6 @@
 """Whole runs on a machine with a GPU: files in the page cache to megatron shards, engines native and cuda.
 
-    python benchmarks/gpu_run.py --tokenizers DIR --texts DIR [--gb 2 8] [--only llama3] [--work /dev/shm]
+    python benchmarks/gpu_run.py --tokenizers DIR --texts DIR [--gb 2 12] [--only llama3] [--work /dev/shm]
 
 Texts are those of gpu.py; the mix of all is written as JSON Lines and as Parquet, in shuffled rounds. Runs
 alternate between the engines, each in a process of its own; shards must be the same, byte for byte.
@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--tokenizers", type=Path, required=True)
     parser.add_argument("--texts", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=["llama3"])
-    parser.add_argument("--gb", nargs="*", type=float, default=[2, 8])
+    parser.add_argument("--gb", nargs="*", type=float, default=[2, 12])
     parser.add_argument("--formats", nargs="*", choices=("jsonl", "parquet"), default=("jsonl", "parquet"))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--work", type=Path, default=Path("/dev/shm"))

@@ -18,7 +18,7 @@ class LoggingDevice(EmulatedDevice):
         super().run(launches, work)
         if LOG in os.environ and work["num_bytes"] != serving.WARM_BYTES:
             with open(os.environ[LOG], "a") as log:
-                log.write(f"{work['num_bytes']}\n")
+                log.write(f"{work['num_bytes']} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
 
 
 def put_on_emulated(spec, native):

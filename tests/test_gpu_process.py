@@ -178,6 +178,25 @@ def test_workers_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch
     assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
 
 
+def test_several_gpus_take_units_side_by_side(tokenizer, corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    run(tokenizer, corpus, tmp_path / "native", run__backend="local", run__workers=3)
+    run_on_gpu(tokenizer, corpus, tmp_path / "cuda", monkeypatch, Awaited)
+    assert {line.split()[1] for line in (tmp_path / "batches").read_text().splitlines()} == {"3", "GPU-5"}
+    assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
+
+
+def test_every_gpu_of_the_machine_is_found(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(process, "NVIDIA_GPUS", str(tmp_path))
+    assert process._gpus() == [{}]
+    (tmp_path / "0000:01:00.0").mkdir()
+    (tmp_path / "0000:02:00.0").mkdir()
+    assert [settings["CUDA_VISIBLE_DEVICES"] for settings in process._gpus()] == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert process._gpus() == [{}]
+
+
 def test_a_run_whose_gpu_is_lost_says_so(tokenizer, corpus, tmp_path, monkeypatch):
     with pytest.raises(RunError, match="GPU's process"):
         run_on_gpu(tokenizer, corpus, tmp_path / "cuda", monkeypatch, Dying)

@@ -13,7 +13,7 @@ from gristmill.run.process import (
     WorkerProcess,
     choose_backend,
     memory_of,
-    start_gpu,
+    start_gpus,
     start_worker,
     tokenizer_to_load,
 )
@@ -27,7 +27,7 @@ class Early(NamedTuple):
     """Workers that are on their way: processes, what drives a cluster, or the tokenizer of this one."""
 
     processes: tuple[WorkerProcess, ...] = ()
-    gpu: WorkerProcess | None = None
+    gpus: tuple[WorkerProcess, ...] = ()
     backend: Backend | None = None
     recalling: Recalling | None = None
     since: float | None = None
@@ -35,10 +35,8 @@ class Early(NamedTuple):
 
     def end(self) -> None:
         """Whatever of it is still there ends now."""
-        for process in self.processes:
+        for process in (*self.processes, *self.gpus):
             process.end()
-        if self.gpu is not None:
-            self.gpu.end()
         if self.backend is not None:
             self.backend.close()
 
@@ -62,6 +60,6 @@ def start_early(config: RunJob) -> Early:
         return Early(backend=open_ray(config, is_last=True), since=since)
     fitting = max(1, memory_of(config.run) // WORKER_BYTES)
     num_workers = min(config.run.workers or num_cores(), fitting)
-    gpu = start_gpu(config)
+    gpus = start_gpus(config)
     workers = tuple(start_worker(config) for _ in range(num_workers))
-    return Early(processes=workers, gpu=gpu, since=since)
+    return Early(processes=workers, gpus=gpus, since=since)

@@ -20,6 +20,7 @@ from gristmill.run.messages import (
     Done,
     Failed,
     FromWorker,
+    Gpu,
     Load,
     Loaded,
     Prepare,
@@ -29,7 +30,7 @@ from gristmill.run.messages import (
     as_error,
 )
 from gristmill.run.outcome import Outcome
-from gristmill.run.process import WorkerProcess, is_frugal, start_gpu, start_worker, tokenizer_to_load
+from gristmill.run.process import WorkerProcess, is_frugal, start_gpus, start_worker, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
 from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
@@ -47,9 +48,10 @@ class LocalBackend:
         # What the program round a run holds is not the run's.
         self._foreign_bytes = max(resident_bytes() - RUN_BYTES, 0)
         self._workers: list[_Worker] = []
+        self._num_started = 0
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
-        self._gpu = _open_gpu(config, self._budget, early)
+        self._gpus = _open_gpus(config, self._budget, early)
         # They load the tokenizer while the run is being planned.
         for process in early.processes:
             self._start(process)
@@ -115,8 +117,8 @@ class LocalBackend:
                     for message in worker.receive():
                         yield from self._hear(worker, message, queue, progress)
                 self._watch_memory(progress)
-                if self._gpu is not None:
-                    self._gpu.require_running()
+                for gpu in self._gpus:
+                    gpu.require_running()
                 progress.tick()
         finally:  # the caller may have enough before all is done
             for worker in self._busy():
@@ -126,8 +128,8 @@ class LocalBackend:
         """End every worker, whatever it is doing; what it had not committed is as if it had never been."""
         for worker in list(self._workers):
             self._end(worker)
-        if self._gpu is not None:
-            self._gpu.end()
+        for gpu in self._gpus:
+            gpu.end()
         self._selector.close()
 
     def _busy(self) -> list[_Worker]:
@@ -189,7 +191,7 @@ class LocalBackend:
         for worker in self._workers:
             worker.resident_bytes = resident_bytes(worker.process.pid)
         own = max(resident_bytes() - self._foreign_bytes, 0)
-        own += self._gpu.private_bytes if self._gpu else 0
+        own += sum(gpu.private_bytes for gpu in self._gpus)
         total = own + sum(worker.resident_bytes for worker in self._workers)
         progress.saw_memory(total)
         busy = self._busy()
@@ -221,7 +223,8 @@ class LocalBackend:
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
         config = self._config
         tokenizer = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
-        worker.send(Load(tokenizer, self._gpu.gpu if self._gpu else None))
+        self._num_started += 1
+        worker.send(Load(tokenizer, _one_of(self._gpus, self._num_started)))
         if self._prepare is not None:
             worker.send(self._prepare)
 
@@ -231,12 +234,16 @@ class LocalBackend:
         worker.process.end()
 
 
-def _open_gpu(config: RunJob, budget: Budget, early: Early) -> GpuProcess | None:
-    process = early.gpu or start_gpu(config)
-    if process is None:
-        return None
-    assert isinstance(config, TokenizeConfig)
-    return GpuProcess(process, tokenizer_to_load(config), budget.blocks.block_bytes)
+def _open_gpus(config: RunJob, budget: Budget, early: Early) -> list[GpuProcess]:
+    if not isinstance(config, TokenizeConfig):
+        return []
+    tokenizer, batch_bytes = tokenizer_to_load(config), budget.blocks.block_bytes
+    return [GpuProcess(process, tokenizer, batch_bytes) for process in early.gpus or start_gpus(config)]
+
+
+def _one_of(gpus: list[GpuProcess], number: int) -> Gpu | None:
+    """In turn: several take units side by side."""
+    return gpus[number % len(gpus)].gpu if gpus else None
 
 
 class _Worker:

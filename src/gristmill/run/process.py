@@ -8,8 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import IO
 
 import msgspec
@@ -49,6 +50,7 @@ EXPANSION = 5
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from gristmill.run.worker import main; main()"
 """Finds modules where this process does; `-m` would look in the working directory first, and run a random.py
 that a corpus holds."""
+NVIDIA_GPUS = "/proc/driver/nvidia/gpus"
 GPU_PROGRAM = PROGRAM.replace(".worker", ".gpu")
 MOST_THREADS = 4
 """That count: more would wait for the thread that reads."""
@@ -62,8 +64,11 @@ input, for a tenth more time."""
 class WorkerProcess:
     """A worker process, its pipes, and what it prints."""
 
-    def __init__(self, *, is_frugal: bool, program: str = PROGRAM) -> None:
-        settings = ONE_THREAD | (FRUGAL if is_frugal else {})
+    def __init__(
+        self, *, is_frugal: bool, program: str = PROGRAM, settings: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`settings` are added to its environment."""
+        settings = ONE_THREAD | (FRUGAL if is_frugal else {}) | dict(settings)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(
             [sys.executable, "-c", program, *sys.path],
@@ -210,9 +215,23 @@ def _sizes(inputs: Iterable[str], expansion: int) -> Iterator[int]:
             yield from _sizes(found, expansion) if found else [UNKNOWN_BYTES]
 
 
-def start_gpu(config: RunJob) -> WorkerProcess | None:
-    """What will drive the GPU for the workers of a job, where one encodes."""
-    return WorkerProcess(is_frugal=False, program=GPU_PROGRAM) if encodes_on_gpu(config) else None
+def start_gpus(config: RunJob) -> tuple[WorkerProcess, ...]:
+    """What will drive each GPU for the workers of a job, where GPUs encode."""
+    if not encodes_on_gpu(config):
+        return ()
+    return tuple(
+        WorkerProcess(is_frugal=False, program=GPU_PROGRAM, settings=settings) for settings in _gpus()
+    )
+
+
+def _gpus() -> list[dict[str, str]]:
+    """Settings that let a process see one GPU each; where none is found, none: it says what is missing."""
+    name = "CUDA_VISIBLE_DEVICES"
+    found = [each for each in os.environ.get(name, "").split(",") if each]
+    if name not in os.environ:
+        with suppress(OSError):
+            found = [str(number) for number in range(len(os.listdir(NVIDIA_GPUS)))]
+    return [{name: each} for each in found] or [{}]
 
 
 def start_worker(config: RunJob) -> WorkerProcess:
