@@ -22,7 +22,7 @@ from gristmill import _native
 from gristmill.batch import flatten_texts
 from gristmill.engines.cuda import late as late_engine
 from gristmill.engines.cuda.copies import Copies, IdPart
-from gristmill.engines.cuda.engine import Stretch, engine_on, flagged_documents, put_on_device
+from gristmill.engines.cuda.engine import NUM_SPARED, Stretch, engine_on, flagged_documents, put_on_device
 from gristmill.engines.cuda.late import LateEngine
 from gristmill.engines.cuda.tables import build_tables
 from gristmill.engines.native import compile_model, compile_native
@@ -60,7 +60,7 @@ def engine(request):
     spec = SPECS[request.param]()
     tables = build_tables(spec, compile_model(spec), word_bits=18, is_padded=True)
     on = put_on_device(spec, tables, EmulatedDevice(tables))
-    return engine_on(on, compile_native(spec), batch_bytes=1 << 16)
+    return engine_on(on, compile_native(spec), batch_bytes=1 << 16, num_spared=0)
 
 
 def assert_same(engine, documents, *, special_tokens="text"):
@@ -148,7 +148,7 @@ def test_a_piece_whose_sections_share_no_token_is_merged_as_a_whole():
     spec = of_json(doubled_json())
     tables = build_tables(spec, compile_model(spec), word_bits=16, is_padded=True)
     on = put_on_device(spec, tables, EmulatedDevice(tables))
-    engine = engine_on(on, compile_native(spec), batch_bytes=1 << 16)
+    engine = engine_on(on, compile_native(spec), batch_bytes=1 << 16, num_spared=0)
     assert_same(engine, ["a" * size for size in (512, 900, 1500, 2049, 3000)] + ["ab" * 600])
     assert engine._device.num_unjoined == 4
 
@@ -208,6 +208,25 @@ def test_a_document_larger_than_a_batch_goes_to_the_cpu(engine):
     engine.num_documents = engine.num_fallbacks = 0
     assert_same(engine, ["short", "long " * 20_000, "short again"])
     assert engine.fallback_rate == pytest.approx(1 / 3)
+
+
+def test_text_that_is_mostly_for_the_cpu_goes_there_for_a_while():
+    spec = SPECS["made, normalised"]()
+    tables = build_tables(spec, compile_model(spec), word_bits=18, is_padded=True)
+    on = put_on_device(spec, tables, EmulatedDevice(tables))
+    engine = engine_on(on, compile_native(spec), batch_bytes=1 << 16)
+    marked = "e\u0301\u0323" * 500
+    used = []
+    for _ in range(NUM_SPARED + 2):
+        before = count(engine)
+        assert_same(engine, ["plain", marked])
+        used.append(count(engine) > before)
+    assert used == [True, *[False] * NUM_SPARED, True]
+    engine._num_spared = 0
+    for _ in range(3):
+        before = count(engine)
+        assert_same(engine, ["plain " * 1000, "between " * 50, marked])
+        assert count(engine) > before
 
 
 def test_wrong_utf8_is_refused_with_its_place(engine):

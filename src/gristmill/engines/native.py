@@ -68,10 +68,15 @@ class NativeEngine:
         num_threads: int,
     ) -> tuple[Ids, Offsets]:
         """The same for some of the documents; errors name them by their numbers among all."""
-        texts = [buffer[begin:end] for begin, end in zip(offsets[which], offsets[which + 1], strict=True)]
+        first, last = int(which[0]), int(which[-1]) + 1
+        if last - first == len(which):  # all side by side
+            text, bounds = buffer[offsets[first] : offsets[last]], offsets[first : last + 1] - offsets[first]
+        else:
+            texts = [buffer[begin:end] for begin, end in zip(offsets[which], offsets[which + 1], strict=True)]
+            text, bounds = np.concatenate(texts), np.cumsum([0, *map(len, texts)])
         ids, ends, error = self._engine.encode_flat(
-            np.concatenate(texts),
-            np.concatenate([[0], np.cumsum([len(text) for text in texts])]).astype(np.int64),
+            text,
+            bounds.astype(np.int64, copy=False),
             special_tokens=special_tokens,
             replace_invalid=False,
             count_only=False,

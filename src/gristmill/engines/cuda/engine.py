@@ -24,6 +24,8 @@ from gristmill.spec import TokenizerSpec
 log = logging.getLogger(__name__)
 
 SEEN_BYTES = 1 << 20
+NUM_SPARED = 8
+"""Stretches that the CPU does after one of which it had to do most: text of a kind comes together."""
 
 
 class Stretch(NamedTuple):
@@ -60,13 +62,22 @@ class CudaEngine:
 
     name: EngineName = "cuda"
 
-    def __init__(self, native: NativeEngine, slots: AnySlots, device: Device | None = None) -> None:
+    def __init__(
+        self,
+        native: NativeEngine,
+        slots: AnySlots,
+        device: Device | None = None,
+        *,
+        num_spared: int = NUM_SPARED,
+    ) -> None:
         """Where another process has the device, `slots` lead there."""
+        self._spares = num_spared
         self._native = native
         self._slots = slots
         self._device = device
         self._counting = threading.Lock()
         self._copies = Copies()
+        self._num_spared = 0
         self.num_documents = 0
         self.num_fallbacks = 0
 
@@ -125,7 +136,7 @@ class CudaEngine:
         waiting: deque[tuple[Stretch, AnySlot]] = deque()
         try:
             for stretch in stretches:
-                if call.offsets[stretch.last] - call.offsets[stretch.first] > self._slots.batch_bytes:
+                if self._is_for_cpu(call, stretch):
                     while waiting:
                         yield from self._finish(call, waiting)
                     yield self._on_cpu(call, np.arange(stretch.first, stretch.last))
@@ -141,6 +152,15 @@ class CudaEngine:
                 self._slots.give(slot)
         if self.num_fallbacks:
             log.info("the CPU encoded %.4f%% of the documents", 100 * self.fallback_rate)
+
+    def _is_for_cpu(self, call: Call, stretch: Stretch) -> bool:
+        """Too large for the device, or likely to come back from it undone."""
+        if call.offsets[stretch.last] - call.offsets[stretch.first] > self._slots.batch_bytes:
+            return True
+        with self._counting:
+            is_spared = self._num_spared > 0
+            self._num_spared -= is_spared
+        return is_spared
 
     def _stretches(self, offsets: Offsets) -> Iterator[Stretch]:
         """Documents in order, as many as a batch takes at a time; what is larger than a batch stands
@@ -172,8 +192,12 @@ class CudaEngine:
         _, places = _not_empty(call.offsets, stretch)
         ends = np.append(result.starts.astype(np.int64), result.num_ids)[places]
         flagged = flagged_documents(call.offsets, stretch, result.flagged)
+        begins = call.offsets[stretch.first : stretch.last + 1]
+        is_mostly_flagged = 2 * int(np.diff(begins)[flagged].sum()) > begins[-1] - begins[0]
         with self._counting:
             self.num_documents += stretch.last - stretch.first - len(flagged)
+            if is_mostly_flagged:
+                self._num_spared = self._spares
         found = slot.copy_ids() if call.stays else IdPart(result.ids, result.high)
         if not len(flagged):
             return Encoded([found], ends)
@@ -214,9 +238,11 @@ def open_cuda(spec: TokenizerSpec, native: NativeEngine) -> CudaEngine:
     return engine_on(put_on_gpu(spec, native), native)
 
 
-def engine_on(on: OnDevice, native: NativeEngine, *, batch_bytes: int | None = None) -> CudaEngine:
+def engine_on(
+    on: OnDevice, native: NativeEngine, *, batch_bytes: int | None = None, num_spared: int = NUM_SPARED
+) -> CudaEngine:
     """The engine, for calls of this process."""
-    return CudaEngine(native, Slots(on, batch_bytes), on.device)
+    return CudaEngine(native, Slots(on, batch_bytes), on.device, num_spared=num_spared)
 
 
 def put_on_gpu(spec: TokenizerSpec, native: NativeEngine) -> OnDevice:
