@@ -11,7 +11,8 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from gristmill.engines.cuda.batch import Batch, max_documents, scratch_bytes
+from gristmill.engines.cuda.batch import max_documents, scratch_bytes
+from gristmill.engines.cuda.device import Memory
 from gristmill.engines.cuda.shared import (
     ANSWER,
     GREETING,
@@ -23,7 +24,7 @@ from gristmill.engines.cuda.shared import (
     room_bytes,
     room_in,
 )
-from gristmill.engines.cuda.slots import OnDevice, Slot, new_slot
+from gristmill.engines.cuda.slots import OnDevice, Slot, new_batch, new_slot
 
 log = logging.getLogger(__name__)
 
@@ -32,27 +33,27 @@ WARM_BYTES = 1 << 12
 
 def serve(on: OnDevice, address: str, *, max_bytes: int) -> None:
     """Serve whoever connects, in batches of up to so many bytes; the address is there once that can begin."""
-    on.known["scratch"] = on.device.allocate(scratch_bytes(on.tables, max_bytes))
-    _warm_up(on)
+    scratch = on.device.allocate(scratch_bytes(on.tables, max_bytes))
+    _warm_up(on, scratch)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{address}.new")
         listener.listen(1024)
         os.rename(f"{address}.new", address)
         while True:
             connection, _ = listener.accept()
-            threading.Thread(target=_serve, args=(connection, on, max_bytes), daemon=True).start()
+            threading.Thread(target=_serve, args=(connection, on, scratch, max_bytes), daemon=True).start()
 
 
-def _warm_up(on: OnDevice) -> None:
+def _warm_up(on: OnDevice, scratch: Memory) -> None:
     """Let kernels be compiled while nobody waits."""
-    slot = new_slot(on, WARM_BYTES)
+    slot = new_slot(on, WARM_BYTES, scratch)
     slot.room.text[:] = ord(" ")
     slot.room.begins[0] = 0
     slot.submit(WARM_BYTES, 1, "text", stays=False)
     slot.fetch(stays=False)
 
 
-def _serve(connection: socket.socket, on: OnDevice, max_bytes: int) -> None:
+def _serve(connection: socket.socket, on: OnDevice, scratch: Memory, max_bytes: int) -> None:
     """Until the other side is gone; what fails here closes the connection, and it encodes by itself."""
     with connection:
         try:
@@ -61,7 +62,7 @@ def _serve(connection: socket.socket, on: OnDevice, max_bytes: int) -> None:
             batch_bytes, memory = _accept_offer(connection, on, max_bytes)
             on.device.pin(memory)
             try:
-                batch = Batch(on.device, on.tables, on.known, num_bytes=batch_bytes)
+                batch = new_batch(on, batch_bytes, scratch)
                 slot = Slot(on, batch, room_in(memory, batch_bytes, on.id_bytes))
                 connection.sendall(READY)
                 while True:
@@ -74,9 +75,7 @@ def _serve(connection: socket.socket, on: OnDevice, max_bytes: int) -> None:
             log.exception("a worker goes on without the GPU")
 
 
-def _accept_offer(
-    connection: socket.socket, on: OnDevice, max_bytes: int
-) -> tuple[int, NDArray[np.uint8]]:
+def _accept_offer(connection: socket.socket, on: OnDevice, max_bytes: int) -> tuple[int, NDArray[np.uint8]]:
     message, files, _, _ = socket.recv_fds(connection, OFFER.size, 1)
     if len(message) < OFFER.size or not files:
         raise ConnectionResetError("no memory was offered")

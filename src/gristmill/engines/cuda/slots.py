@@ -131,9 +131,14 @@ class Slot:
         return self.batch.copy_ids()
 
 
-def new_slot(on: OnDevice, batch_bytes: int) -> Slot:
+def new_batch(on: OnDevice, batch_bytes: int, scratch: Memory) -> Batch:
+    """Memory on the device for batches of so many bytes; scratch is shared with others."""
+    return Batch(on.device, on.tables, on.known | {"scratch": scratch}, num_bytes=batch_bytes)
+
+
+def new_slot(on: OnDevice, batch_bytes: int, scratch: Memory) -> Slot:
     """A slot, and memory for it."""
-    batch = Batch(on.device, on.tables, on.known, num_bytes=batch_bytes)
+    batch = new_batch(on, batch_bytes, scratch)
     text, begins, ids, starts = map(on.device.pinned, Room.sizes(batch_bytes, on.id_bytes))
     return Slot(on, batch, Room(text, begins.view(np.uint32), ids, starts))
 
@@ -147,6 +152,7 @@ class Slots:
         self._on = on
         self._changed = threading.Condition()
         self._free: list[Slot] = []
+        self._scratch: Memory | None = None
         self._size = self._wanted = 0
         self._num_out = 0
 
@@ -171,7 +177,9 @@ class Slots:
                     return None
                 self._changed.wait()
         try:
-            return new_slot(self._on, self._size)  # takes long, and the size cannot change meanwhile
+            assert self._scratch is not None
+            # Takes long, and the size cannot change meanwhile.
+            return new_slot(self._on, self._size, self._scratch)
         except BaseException:
             with self._changed:
                 self._num_out -= 1
@@ -189,11 +197,10 @@ class Slots:
         return min(MAX_SLOTS, 4 * self.batch_bytes // self._size)
 
     def _grow(self) -> None:
-        on = self._on
         self._free.clear()
-        on.known.pop("scratch", None)
+        self._scratch = None  # first, to make room
         self._size = self._wanted
-        on.known["scratch"] = on.device.allocate(scratch_bytes(on.tables, self._size))
+        self._scratch = self._on.device.allocate(scratch_bytes(self._on.tables, self._size))
 
 
 
