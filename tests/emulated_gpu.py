@@ -16,13 +16,13 @@ LOG = "EMULATED_GPU_LOG"
 class LoggingDevice(EmulatedDevice):
     def run(self, launches, work):
         super().run(launches, work)
-        if LOG in os.environ and work["num_bytes"] != serving.WARM_BYTES:
+        if LOG in os.environ and work["num_bytes"] != serving.FIRST_BYTES:
             with open(os.environ[LOG], "a") as log:
                 log.write(f"{work['num_bytes']} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
 
 
 def put_on_emulated(spec, native):
-    tables = build_tables(spec, native.model, word_bits=16, is_padded=True)
+    tables = build_tables(spec, native.model, word_bits=18, is_padded=True)
     return engine.put_on_device(spec, tables, LoggingDevice(tables))
 
 

@@ -81,13 +81,13 @@ def test_a_gpu_encodes_where_there_is_much_to_encode(corpus, monkeypatch):
 
     assert not encodes(corpus)
     assert encodes("s3://bucket/corpus")
-    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    monkeypatch.setattr(process, "GPU_INPUT_BYTES", 100)
     assert encodes(corpus)
     assert not encodes(corpus, "native")
 
 
 def test_a_gpu_gets_larger_blocks(corpus, monkeypatch):
-    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    monkeypatch.setattr(process, "GPU_INPUT_BYTES", 100)
     options = {"run__memory": "2GB", "run__workers": 1}
     native, cuda = (
         settle_budget(make_config("made", corpus, "out", tokenizer__engine=engine, **options))
@@ -123,7 +123,7 @@ def test_threads_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch
     monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
     monkeypatch.setattr(cuda_engine, "open_cuda", open_emulated)
     monkeypatch.setattr(late.LateEngine, "__init__", open_at_once)
-    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    monkeypatch.setattr(process, "GPU_INPUT_BYTES", 100)
     options = {"run__backend": "inline", "run__workers": 3}
     run(tokenizer, corpus, tmp_path / "cuda", tokenizer__engine="cuda", **options)
     assert len(opened) == 1

@@ -1,5 +1,6 @@
 """Workers whose GPU another process drives: the native engine's ids, whatever becomes of that process."""
 
+import json
 import os
 import signal
 import socket
@@ -11,12 +12,15 @@ import pytest
 
 import adversarial_texts as adversarial
 import emulated_gpu
+import real_tokenizers as real
 from gristmill import MissingPackageError, RunError, load_tokenizer
 from gristmill.batch import flatten_texts
 from gristmill.config import TokenizerConfig
+from gristmill.engines.cuda import shared as shared_engine
 from gristmill.engines.cuda.shared import GREETING, OFFER, SharedEngine
 from gristmill.run import gpu, local, process
-from made_runs import make_corpus, output_bytes, run
+from gristmill.run.budget import GPU_BYTES, RUN_BYTES, settle_budget
+from made_runs import make_config, make_corpus, output_bytes, run
 
 WAIT_S = 60
 
@@ -45,15 +49,21 @@ def corpus(tmp_path_factory):
 def served(tokenizer):
     """The process, there to be reached, for batches of 64 KB."""
     started = start(tokenizer)
-    waited_for(lambda: started.require_running() or os.path.exists(started.gpu.address))
+    waited_for(lambda: is_there(started))
     yield started
     started.end()
     assert not os.path.exists(os.path.dirname(started.gpu.address))
 
 
-def start(tokenizer):
+def start(tokenizer, batch_bytes=1 << 16):
     program = process.WorkerProcess(is_frugal=False, program=process.GPU_PROGRAM)
-    return gpu.GpuProcess(program, TokenizerConfig(source=str(tokenizer), engine="native"), 1 << 16)
+    return gpu.GpuProcess(program, TokenizerConfig(source=str(tokenizer), engine="native"), batch_bytes)
+
+
+def is_there(started):
+    if started.failure():
+        raise started.failure()
+    return os.path.exists(started.gpu.address)
 
 
 def num_batches(tmp_path):
@@ -94,6 +104,39 @@ def test_ids_are_the_native_engines(tokenizer, served, tmp_path):
     assert shared.decode(ids) == b"a b"
 
 
+@pytest.mark.parametrize("batch_bytes", [1, 1000])
+def test_batches_may_be_tiny(tokenizer, batch_bytes):
+    started = start(tokenizer, batch_bytes)
+    try:
+        waited_for(lambda: is_there(started))
+        assert_same(*engines(tokenizer, started), ["a", "b c", " " * 900, "d" * 3000])
+        assert started.failure() is None
+    finally:
+        started.end()
+
+
+def test_ids_of_more_than_16_bits_come_in_two_arrays(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(real.rank_json("llama3", "llama3", ignore_merges=True)))
+    started = start(path)
+    try:
+        waited_for(lambda: is_there(started))
+        assert_same(*engines(path, started), [*adversarial.TEXTS, "Straße 水 and water"])
+    finally:
+        started.end()
+
+
+def test_a_process_that_hangs_is_waited_for_no_longer(tokenizer, served, monkeypatch):
+    monkeypatch.setattr(shared_engine, "ANSWER_S", 0.3)
+    native, shared = engines(tokenizer, served)
+    os.kill(served._process.pid, signal.SIGSTOP)
+    try:
+        assert_same(native, shared, ["one two three"])
+    finally:
+        os.kill(served._process.pid, signal.SIGCONT)
+    assert shared._is_lost
+
+
 def test_native_encodes_until_the_process_is_there(tokenizer, tmp_path):
     native = load_tokenizer(tokenizer, engine="native")._engine
     assert_same(native, SharedEngine(native, str(tmp_path / "nowhere"), 1 << 16), ["text"])
@@ -106,8 +149,10 @@ def test_native_goes_on_where_the_process_dies(tokenizer, served, tmp_path):
     os.kill(served._process.pid, signal.SIGKILL)
     waited_for(lambda: served._process.has_ended)
     assert_same(native, shared, ["four five six"])
-    with pytest.raises(RunError, match="GPU's process: a worker ended by signal 9"):
-        served.require_running()
+    failure = served.failure()
+    assert isinstance(failure, RunError)
+    assert "ended by signal 9" in str(failure)
+    assert served.failure() is failure
 
 
 @pytest.mark.parametrize(
@@ -128,6 +173,7 @@ def test_a_worker_that_makes_no_sense_is_left_and_others_go_on(tokenizer, served
 def test_the_process_ends_with_the_run(served):
     served._process.orders.close()
     waited_for(lambda: served._process.has_ended)
+    assert not os.path.exists(os.path.dirname(served.gpu.address))
 
 
 def test_what_cannot_be_opened_is_said(tokenizer, monkeypatch):
@@ -135,8 +181,9 @@ def test_what_cannot_be_opened_is_said(tokenizer, monkeypatch):
     started = start(tokenizer)
     try:
         waited_for(lambda: started._process.has_ended)
-        with pytest.raises(MissingPackageError, match=r"gristmill\[gpu\]"):
-            started.require_running()
+        failure = started.failure()
+        assert isinstance(failure, MissingPackageError)
+        assert "gristmill[gpu]" in str(failure)
     finally:
         started.end()
 
@@ -146,7 +193,7 @@ class Awaited(gpu.GpuProcess):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        waited_for(lambda: self.require_running() or os.path.exists(self.gpu.address))
+        waited_for(lambda: is_there(self))
 
 
 class Dying(Awaited):
@@ -158,9 +205,22 @@ class Dying(Awaited):
         waited_for(lambda: self._process.has_ended)
 
 
+class FirstDying(Awaited):
+    """One of several is gone."""
+
+    num_made = 0
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        FirstDying.num_made += 1
+        if FirstDying.num_made == 1:
+            os.kill(self._process.pid, signal.SIGKILL)
+            waited_for(lambda: self._process.has_ended)
+
+
 def run_on_gpu(tokenizer, corpus, out, monkeypatch, kind):
     monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(process, "GPU_BYTES", 100)
+    monkeypatch.setattr(process, "GPU_INPUT_BYTES", 100)
     monkeypatch.setattr(local, "GpuProcess", kind)
     monkeypatch.setattr(
         local,
@@ -186,17 +246,52 @@ def test_several_gpus_take_units_side_by_side(tokenizer, corpus, tmp_path, monke
     assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
 
 
+def test_a_run_goes_on_with_the_gpus_that_are_left(tokenizer, corpus, tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    run(tokenizer, corpus, tmp_path / "native", run__backend="local", run__workers=3)
+    run_on_gpu(tokenizer, corpus, tmp_path / "cuda", monkeypatch, FirstDying)
+    assert FirstDying.num_made == 2
+    assert "goes on with the other GPUs" in caplog.text
+    assert {line.split()[1] for line in (tmp_path / "batches").read_text().splitlines()} == {"1"}
+    assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
+
+
+def test_no_more_gpus_are_opened_than_there_are_workers(corpus, monkeypatch):
+    started = []
+    monkeypatch.setattr(process, "WorkerProcess", lambda **options: started.append(options["settings"]))
+    monkeypatch.setattr(process, "GPU_INPUT_BYTES", 100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    process.start_gpus(make_config("made", corpus, "out", tokenizer__engine="cuda"), 2)
+    assert started == [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
+
+
+@pytest.mark.parametrize(("backend", "num_gpus"), [("local", 3), ("inline", 1), ("ray", 0)])
+def test_memory_is_left_for_what_drives_gpus(corpus, monkeypatch, backend, num_gpus):
+    monkeypatch.setattr(process, "GPU_INPUT_BYTES", 100)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    options = {"run__backend": backend, "run__memory": "8GB", "run__workers": 1000}
+    native, cuda = (
+        settle_budget(make_config("made", corpus, "out", tokenizer__engine=engine, **options))
+        for engine in ("native", "cuda")
+    )
+    assert native.memory_bytes == cuda.memory_bytes == 8 * 10**9
+    per_worker = (8 * 10**9 - RUN_BYTES) / native.num_workers
+    lost = native.num_workers - cuda.num_workers
+    assert abs(lost - num_gpus * GPU_BYTES / per_worker) < 1
+
+
 def test_every_gpu_of_the_machine_is_found(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(process, "NVIDIA_GPUS", str(tmp_path))
-    assert process._gpus() == [{}]
+    assert process.gpu_settings() == [{}]
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:02:00.0").mkdir()
-    assert [settings["CUDA_VISIBLE_DEVICES"] for settings in process._gpus()] == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert process._gpus() == [{}]
+    assert [settings["CUDA_VISIBLE_DEVICES"] for settings in process.gpu_settings()] == ["0", "1"]
+    for visible, names in (("", [None]), ("-1", [None]), ("2,-1,3", ["2"]), ("0, GPU-1", ["0", "GPU-1"])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert [settings.get("CUDA_VISIBLE_DEVICES") for settings in process.gpu_settings()] == names
 
 
 def test_a_run_whose_gpu_is_lost_says_so(tokenizer, corpus, tmp_path, monkeypatch):
-    with pytest.raises(RunError, match="GPU's process"):
+    with pytest.raises(RunError, match="process of the GPU"):
         run_on_gpu(tokenizer, corpus, tmp_path / "cuda", monkeypatch, Dying)

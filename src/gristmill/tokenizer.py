@@ -248,8 +248,8 @@ class Tokenizer:
 
     @property
     def remembered_bytes(self) -> int:
-        """Memory held by the pieces that threads remember; 0 for an engine other than the native one."""
-        return self._engine.state_bytes if isinstance(self._engine, NativeEngine) else 0
+        """Memory held by the pieces that threads remember; 0 for an engine that does not say."""
+        return int(getattr(self._engine, "state_bytes", 0))
 
     def _enforce(self, policy: SpecialTokenPolicy, buffer: Any, offsets: Offsets) -> Literal["text", "parse"]:
         if _one_of(SpecialTokenPolicy, policy, "special_tokens") != "error":

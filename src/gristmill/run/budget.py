@@ -10,7 +10,14 @@ from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.read import Blocks, is_remote
 from gristmill.read.ranges import NUM_AHEAD, PART_BYTES
-from gristmill.run.process import WORKER_BYTES, choose_backend, default_workers, encodes_on_gpu, memory_of
+from gristmill.run.process import (
+    WORKER_BYTES,
+    choose_backend,
+    default_workers,
+    encodes_on_gpu,
+    gpu_settings,
+    memory_of,
+)
 from gristmill.run.resources import num_cores
 from gristmill.store.objects import TRANSFER_BYTES
 
@@ -34,7 +41,7 @@ FULL = 0.97
 GPU_COST = 5
 """Bytes more for each, where they go to a GPU and back."""
 GPU_BYTES = 1 << 30
-"""Held by the process that drives the GPU, beside what it shares with workers."""
+"""Held to drive a GPU, beside what is shared with workers."""
 BLOCK_BYTES = {"streaming": 1 << 20, "ultra": 4 << 20, "extreme": 16 << 20}
 WorkersLimit = Literal["run.workers", "cores", "memory", "one"]
 """What decides how many workers there are; one: the preset or the backend asks for it."""
@@ -64,9 +71,11 @@ def settle_budget(config: RunJob, *, worker_bytes: int = WORKER_BYTES) -> Budget
     run = config.run
     backend = choose_backend(config)
     memory = memory_of(run)
-    num_workers, workers_limit = _num_workers(config, backend, memory, worker_bytes)
-    share = _share(backend, memory - _run_bytes(config), num_workers, worker_bytes)
-    block_bytes, block_limit = _block_bytes(config, share - _table_bytes(config))
+    gpu_bytes = _gpu_bytes(config, backend)
+    workers_memory = memory - RUN_BYTES - gpu_bytes
+    num_workers, workers_limit = _num_workers(config, backend, workers_memory, worker_bytes)
+    share = _share(backend, workers_memory, num_workers, worker_bytes)
+    block_bytes, block_limit = _block_bytes(config, share - _table_bytes(config), is_on_gpu=gpu_bytes > 0)
     counter_bytes = min(share - block_bytes * BLOCK_COST, MAX_COUNTER_BYTES)
     is_extreme = run.preset == "extreme"
     return Budget(
@@ -92,9 +101,11 @@ def _is_ahead(config: RunJob) -> bool:
     return config.run.preset == "extreme" or any(map(is_remote, config.read.inputs))
 
 
-def _run_bytes(config: RunJob) -> int:
-    """What is held whatever the number of workers."""
-    return RUN_BYTES + (GPU_BYTES if encodes_on_gpu(config) else 0)
+def _gpu_bytes(config: RunJob, backend: Backend) -> int:
+    """What is held to drive GPUs from beside the workers."""
+    if backend == "ray" or not encodes_on_gpu(config):
+        return 0
+    return GPU_BYTES * (len(gpu_settings()) if backend == "local" else 1)
 
 
 def _share(backend: Backend, memory: int, num_workers: int, worker_bytes: int) -> int:
@@ -117,26 +128,26 @@ def _num_workers(
 ) -> tuple[int, WorkersLimit]:
     """As many as asked for, or as there are cores, and no more than the memory holds."""
     least = worker_bytes + _table_bytes(config) + MIN_BLOCK_BYTES * BLOCK_COST
-    run_bytes = _run_bytes(config)
-    fitting = (memory - run_bytes) // least
+    fitting = memory // least
     if fitting < 1:
-        needed = (run_bytes + least) // 10**6 + 1
-        given = f"{memory // 10**6} MB" if memory >= 10**6 else f"{memory} bytes"
-        raise ConfigError(f"run.memory is {given}; this job needs at least {needed} MB: raise it")
+        given = memory_of(config.run)
+        needed = (given - memory + least) // 10**6 + 1
+        said = f"{given // 10**6} MB" if given >= 10**6 else f"{given} bytes"
+        raise ConfigError(f"run.memory is {said}; this job needs at least {needed} MB: raise it")
     wanted = config.run.workers or default_workers(config)
     is_alone = wanted == 1 < num_cores()
     limit: WorkersLimit = "run.workers" if config.run.workers else "one" if is_alone else "cores"
     if backend == "inline":  # one tokenizer for all
-        fitting = (memory - run_bytes - worker_bytes) // (least - worker_bytes)
+        fitting = (memory - worker_bytes) // (least - worker_bytes)
     return (wanted, limit) if wanted <= fitting else (fitting, "memory")
 
 
-def _block_bytes(config: RunJob, spare: int) -> tuple[int, BlockLimit]:
+def _block_bytes(config: RunJob, spare: int, *, is_on_gpu: bool) -> tuple[int, BlockLimit]:
     run = config.run
     if run.block_bytes is not None:
         return byte_size(run.block_bytes, name="run.block_bytes"), "run.block_bytes"
     fitting, usual = spare // BLOCK_COST, BLOCK_BYTES[run.preset]
-    if encodes_on_gpu(config) and run.preset != "streaming":
+    if is_on_gpu and run.preset != "streaming":
         fitting, usual = spare // (BLOCK_COST + GPU_COST), RUN_BATCH_BYTES
     return (usual, "preset") if usual <= fitting else (max(MIN_BLOCK_BYTES, fitting), "memory")
 

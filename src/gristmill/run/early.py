@@ -60,6 +60,6 @@ def start_early(config: RunJob) -> Early:
         return Early(backend=open_ray(config, is_last=True), since=since)
     fitting = max(1, memory_of(config.run) // WORKER_BYTES)
     num_workers = min(config.run.workers or num_cores(), fitting)
-    gpus = start_gpus(config)
+    gpus = start_gpus(config, num_workers)
     workers = tuple(start_worker(config) for _ in range(num_workers))
     return Early(processes=workers, gpus=gpus, since=since)

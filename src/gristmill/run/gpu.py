@@ -15,10 +15,13 @@ import msgspec
 
 from gristmill.config import TokenizerConfig
 from gristmill.engines.cuda import RUN_BATCH_BYTES
-from gristmill.errors import RunError
+from gristmill.errors import GristmillError, RunError
 from gristmill.run.messages import Failed, Gpu, Load, as_error
 from gristmill.run.process import WorkerProcess
 from gristmill.run.resources import private_bytes
+
+SHORT = "/dev/shm"
+"""The path of a socket has 107 bytes at most, and not every file system can hold one."""
 
 
 class GpuProcess:
@@ -26,7 +29,8 @@ class GpuProcess:
 
     def __init__(self, process: WorkerProcess, tokenizer: TokenizerConfig, batch_bytes: int) -> None:
         self._process = process
-        self._folder = tempfile.mkdtemp(prefix="gristmill-")
+        self._failure: GristmillError | None = None
+        self._folder = tempfile.mkdtemp(prefix="gristmill-", dir=SHORT if os.access(SHORT, os.W_OK) else None)
         self.gpu = Gpu(f"{self._folder}/gpu", min(batch_bytes, RUN_BATCH_BYTES))
         with suppress(BrokenPipeError):
             self._process.orders.write(msgspec.json.encode(Load(tokenizer, self.gpu)) + b"\n")
@@ -36,14 +40,17 @@ class GpuProcess:
         """Memory it holds beside what workers have too."""
         return private_bytes(self._process.pid)
 
-    def require_running(self) -> None:
-        """Raise what it ended with, where it did."""
-        if not self._process.has_ended:
-            return
-        answer = self._process.answers.read()
-        if answer:
-            raise as_error(msgspec.json.decode(answer, type=Failed))
-        raise RunError(f"the GPU's process: {self._process.last_words()}")
+    def failure(self) -> GristmillError | None:
+        """What it ended with, where it did."""
+        if self._failure is None and self._process.has_ended:
+            answer = self._process.answers.read()
+            failed = msgspec.json.decode(answer, type=Failed) if answer else None
+            if failed is not None and failed.is_users:
+                self._failure = as_error(failed)
+            else:
+                why = failed.message if failed is not None else self._process.last_words()
+                self._failure = RunError(f"the process of the GPU: {why}; --engine native does without it")
+        return self._failure
 
     def end(self) -> None:
         """Let it end now, and leave nothing behind."""
@@ -57,8 +64,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     threading.Thread(target=_wake, daemon=True).start()
-    load = msgspec.json.decode(sys.stdin.buffer.readline() or b"0", type=Load)
-    threading.Thread(target=_end_with_the_run, daemon=True).start()
+    line = sys.stdin.buffer.readline()
+    if not line:  # the run has ended before it began
+        return
+    load = msgspec.json.decode(line, type=Load)
+    assert load.gpu is not None
+    threading.Thread(target=_end_with_the_run, args=(load.gpu,), daemon=True).start()
     try:
         _serve(load)
     except Exception as error:
@@ -66,7 +77,8 @@ def main() -> None:
 
         traceback.print_exc()
         answers.write(msgspec.json.encode(failure_of(error)))
-        sys.exit(1)
+        sys.stderr.flush()
+        os._exit(1)  # a thread waits for standard input, which the interpreter cannot end beside
 
 
 def _serve(load: Load) -> None:
@@ -88,6 +100,7 @@ def _wake() -> None:
         wake()
 
 
-def _end_with_the_run() -> None:
+def _end_with_the_run(gpu: Gpu) -> None:
     sys.stdin.buffer.read()
+    shutil.rmtree(os.path.dirname(gpu.address), ignore_errors=True)  # a run that was killed could not
     os._exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
 import time
@@ -36,6 +37,8 @@ from gristmill.run.resources import resident_bytes
 from gristmill.run.settle import TokenizerFacts
 from gristmill.store import RunFolder
 
+log = logging.getLogger(__name__)
+
 POLL_S = 0.1
 
 
@@ -51,7 +54,9 @@ class LocalBackend:
         self._num_started = 0
         self._selector = selectors.DefaultSelector()
         self._prepare: Prepare | None = None
-        self._gpus = _open_gpus(config, self._budget, early)
+        self._tokenizer = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
+        self._num_gpus_lost = 0
+        self._gpus = self._open_gpus(early)
         # They load the tokenizer while the run is being planned.
         for process in early.processes:
             self._start(process)
@@ -117,8 +122,7 @@ class LocalBackend:
                     for message in worker.receive():
                         yield from self._hear(worker, message, queue, progress)
                 self._watch_memory(progress)
-                for gpu in self._gpus:
-                    gpu.require_running()
+                self._watch_gpus()
                 progress.tick()
         finally:  # the caller may have enough before all is done
             for worker in self._busy():
@@ -186,6 +190,15 @@ class LocalBackend:
             if not queue.retry(task, is_alone=is_memory, block_bytes=block_bytes):
                 yield Outcome(task, None, why)
 
+    def _watch_gpus(self) -> None:
+        """Go on with those there are; where there is none left, the user should know before it is done."""
+        failures = [failure for gpu in self._gpus if (failure := gpu.failure())]
+        if failures and len(failures) == len(self._gpus):
+            raise failures[0]
+        for failure in failures[self._num_gpus_lost :]:
+            log.warning("the run goes on with the other GPUs: %s", failure)
+        self._num_gpus_lost = len(failures)
+
     def _watch_memory(self, progress: Progress) -> None:
         """End the largest worker at work where the budget is about to be exceeded."""
         for worker in self._workers:
@@ -221,24 +234,22 @@ class LocalBackend:
         worker = _Worker(process or start_worker(self._config))
         self._workers.append(worker)
         self._selector.register(worker.process.answers, selectors.EVENT_READ, worker)
-        config = self._config
-        tokenizer = tokenizer_to_load(config) if isinstance(config, TokenizeConfig) else None
         self._num_started += 1
-        worker.send(Load(tokenizer, _one_of(self._gpus, self._num_started)))
+        worker.send(Load(self._tokenizer, _one_of(self._gpus, self._num_started)))
         if self._prepare is not None:
             worker.send(self._prepare)
+
+    def _open_gpus(self, early: Early) -> list[GpuProcess]:
+        if self._tokenizer is None:
+            return []
+        processes = early.gpus or start_gpus(self._config, self._budget.num_workers)
+        batch_bytes = self._budget.blocks.block_bytes
+        return [GpuProcess(process, self._tokenizer, batch_bytes) for process in processes]
 
     def _end(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         self._selector.unregister(worker.process.answers)
         worker.process.end()
-
-
-def _open_gpus(config: RunJob, budget: Budget, early: Early) -> list[GpuProcess]:
-    if not isinstance(config, TokenizeConfig):
-        return []
-    tokenizer, batch_bytes = tokenizer_to_load(config), budget.blocks.block_bytes
-    return [GpuProcess(process, tokenizer, batch_bytes) for process in early.gpus or start_gpus(config)]
 
 
 def _one_of(gpus: list[GpuProcess], number: int) -> Gpu | None:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import takewhile
 from types import MappingProxyType
 from typing import IO
 
@@ -38,7 +39,7 @@ SMALL_SHARE = 80
 """Per cent of what is available that a run takes where half of it is little."""
 SMALL_BYTES = 512 << 20
 """Of input: half a second of start-up is a tenth of the time then."""
-GPU_BYTES = 512 << 20
+GPU_INPUT_BYTES = 512 << 20
 """Of input, for every core: with less, most of it is done before a GPU is open."""
 GPU_EXPANSION = 2
 """Rather too little than too much: a GPU that is opened is waited for."""
@@ -62,7 +63,7 @@ input, for a tenth more time."""
 
 
 class WorkerProcess:
-    """A worker process, its pipes, and what it prints."""
+    """A worker process, or that of a GPU, its pipes, and what it prints."""
 
     def __init__(
         self, *, is_frugal: bool, program: str = PROGRAM, settings: Mapping[str, str] = MappingProxyType({})
@@ -95,7 +96,7 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whatever it had to say can be read."""
+        """Whether it runs no more."""
         return self._process.poll() is not None
 
     def kill(self) -> None:
@@ -144,14 +145,14 @@ def encodes_on_gpu(config: RunJob) -> bool:
     """Asked for, and worth it."""
     if not isinstance(config, TokenizeConfig) or config.tokenizer.engine != "cuda":
         return False
-    return not _holds_less(config.read, GPU_BYTES * num_cores(), expansion=GPU_EXPANSION)
+    return not _holds_less(config.read, GPU_INPUT_BYTES * num_cores(), expansion=GPU_EXPANSION)
 
 
 def tokenizer_to_load(config: TokenizeConfig) -> TokenizerConfig:
     """The tokenizer a job names, with the engine that encodes first; on one machine the GPU is opened beside
     it, and little input is done before that."""
     tokenizer = config.tokenizer
-    if tokenizer.engine != "cuda" or (encodes_on_gpu(config) and choose_backend(config) == "ray"):
+    if tokenizer.engine != "cuda":
         return tokenizer
     if importlib.util.find_spec("cupy") is None:
         raise MissingPackageError(
@@ -215,19 +216,21 @@ def _sizes(inputs: Iterable[str], expansion: int) -> Iterator[int]:
             yield from _sizes(found, expansion) if found else [UNKNOWN_BYTES]
 
 
-def start_gpus(config: RunJob) -> tuple[WorkerProcess, ...]:
+def start_gpus(config: RunJob, num_workers: int) -> tuple[WorkerProcess, ...]:
     """What will drive each GPU for the workers of a job, where GPUs encode."""
     if not encodes_on_gpu(config):
         return ()
     return tuple(
-        WorkerProcess(is_frugal=False, program=GPU_PROGRAM, settings=settings) for settings in _gpus()
+        WorkerProcess(is_frugal=False, program=GPU_PROGRAM, settings=settings)
+        for settings in gpu_settings()[:num_workers]
     )
 
 
-def _gpus() -> list[dict[str, str]]:
-    """Settings that let a process see one GPU each; where none is found, none: it says what is missing."""
+def gpu_settings() -> list[dict[str, str]]:
+    """What lets a process see one GPU, for each; at least one, which says what is missing."""
     name = "CUDA_VISIBLE_DEVICES"
-    found = [each for each in os.environ.get(name, "").split(",") if each]
+    named = [each.strip() for each in os.environ.get(name, "").split(",")]
+    found = list(takewhile(lambda each: each not in ("", "-1"), named))  # as the driver reads it
     if name not in os.environ:
         with suppress(OSError):
             found = [str(number) for number in range(len(os.listdir(NVIDIA_GPUS)))]

@@ -39,7 +39,7 @@ def keep_memory() -> None:
 
 
 def keep_blocks(num_threads: int, block_bytes: int) -> None:
-    """Let so many threads that work on blocks at once use memory of blocks that are done."""
+    """Let so many threads that work on blocks of a size at once use memory of blocks that are done."""
     _native.limit_idle_blocks(num_threads * IDLE_BLOCKS * block_bytes)
 
 

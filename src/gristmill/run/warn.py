@@ -143,7 +143,7 @@ def _workers(config: TokenizeConfig) -> list[str]:
 
 
 def _engine(config: TokenizeConfig) -> list[str]:
-    if config.tokenizer.engine != "cuda" or encodes_on_gpu(config):
+    if config.tokenizer.engine != "cuda" or choose_backend(config) == "ray" or encodes_on_gpu(config):
         return []
     return ["engine cuda: native encodes, which is done with so little input before a GPU is open"]
 

@@ -1,8 +1,7 @@
 """An engine for NVIDIA GPUs: the native engine's tokenizers in tables, CUDA kernels over batches of
 documents.
 
-Nothing here imports a GPU package but `cupy_device`, and nothing imports that but `open_cuda`, when it is
-asked for.
+Nothing here imports a GPU package but `cupy_device`, which is imported when a GPU is asked for.
 """
 
 RUN_BATCH_BYTES = 8 << 20

@@ -137,7 +137,7 @@ def wake() -> None:
 
 
 def _emptiest() -> Any:
-    """The GPU with the most free memory: workers of a run that start together spread over all there are."""
+    """The GPU with the most free memory, of those this process may see."""
     try:
         devices = [cupy.cuda.Device(i) for i in range(cupy.cuda.runtime.getDeviceCount())]
     except cupy.cuda.runtime.CUDARuntimeError as error:

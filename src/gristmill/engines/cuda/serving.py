@@ -28,32 +28,33 @@ from gristmill.engines.cuda.slots import OnDevice, Slot, new_batch, new_slot
 
 log = logging.getLogger(__name__)
 
-WARM_BYTES = 1 << 12
+FIRST_BYTES = 1 << 12
+"""Of a batch for which the kernels are compiled."""
 
 
 def serve(on: OnDevice, address: str, *, max_bytes: int) -> None:
     """Serve whoever connects, in batches of up to so many bytes; the address is there once that can begin."""
-    scratch = on.device.allocate(scratch_bytes(on.tables, max_bytes))
+    scratch = on.device.allocate(scratch_bytes(on.tables, max(max_bytes, FIRST_BYTES)))
     _warm_up(on, scratch)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{address}.new")
         listener.listen(1024)
         os.rename(f"{address}.new", address)
         while True:
-            connection, _ = listener.accept()
-            threading.Thread(target=_serve, args=(connection, on, scratch, max_bytes), daemon=True).start()
+            arguments = listener.accept()[0], on, scratch, max_bytes
+            threading.Thread(target=_serve_one, args=arguments, daemon=True).start()
 
 
 def _warm_up(on: OnDevice, scratch: Memory) -> None:
     """Let kernels be compiled while nobody waits."""
-    slot = new_slot(on, WARM_BYTES, scratch)
+    slot = new_slot(on, FIRST_BYTES, scratch)
     slot.room.text[:] = ord(" ")
     slot.room.begins[0] = 0
-    slot.submit(WARM_BYTES, 1, "text", stays=False)
+    slot.submit(FIRST_BYTES, 1, "text", stays=False)
     slot.fetch(stays=False)
 
 
-def _serve(connection: socket.socket, on: OnDevice, scratch: Memory, max_bytes: int) -> None:
+def _serve_one(connection: socket.socket, on: OnDevice, scratch: Memory, max_bytes: int) -> None:
     """Until the other side is gone; what fails here closes the connection, and it encodes by itself."""
     with connection:
         try:
@@ -77,16 +78,17 @@ def _serve(connection: socket.socket, on: OnDevice, scratch: Memory, max_bytes: 
 
 def _accept_offer(connection: socket.socket, on: OnDevice, max_bytes: int) -> tuple[int, NDArray[np.uint8]]:
     message, files, _, _ = socket.recv_fds(connection, OFFER.size, 1)
-    if len(message) < OFFER.size or not files:
-        raise ConnectionResetError("no memory was offered")
-    (batch_bytes,) = OFFER.unpack(message)
-    size = room_bytes(batch_bytes, on.id_bytes)
     try:
+        if len(message) < OFFER.size or not files:
+            raise ConnectionResetError("no memory was offered")
+        (batch_bytes,) = OFFER.unpack(message)
         if not 0 < batch_bytes <= max_bytes:
             raise ValueError(f"a batch of {batch_bytes} bytes")
+        size = room_bytes(batch_bytes, on.id_bytes)
         return batch_bytes, np.frombuffer(mmap.mmap(files[0], size), np.uint8)
     finally:
-        os.close(files[0])
+        for file in files:
+            os.close(file)
 
 
 def _do_one(connection: socket.socket, slot: Slot) -> None:

@@ -6,6 +6,7 @@ answer is followed by the places of what is for the CPU. Whoever is gone, closes
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import select
@@ -32,7 +33,11 @@ REQUEST = struct.Struct("<QQQ")
 ANSWER = struct.Struct("<QQ")
 """Ids, and places."""
 POLICIES: tuple[SpecialTokens, ...] = ("text", "parse")
+log = logging.getLogger(__name__)
+
 PAGE_BYTES = mmap.PAGESIZE
+ANSWER_S = 60
+"""A batch takes milliseconds, and workers wait for one another's: then something hangs."""
 
 
 def room_bytes(batch_bytes: int, id_bytes: int) -> int:
@@ -72,6 +77,7 @@ class SharedSlot:
 
     def __init__(self, address: str, batch_bytes: int) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.settimeout(ANSWER_S)
         try:
             self._connection.connect(address)
             most, id_bytes = GREETING.unpack(receive(self._connection, GREETING.size))
@@ -141,6 +147,11 @@ class SharedEngine:
         self._slot: SharedSlot | None = None
         self._shared: CudaEngine | None = None
 
+    @property
+    def state_bytes(self) -> int:
+        """Memory held by the pieces that the native engine remembers."""
+        return self._native.state_bytes
+
     def encode_batch(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
     ) -> tuple[Ids, Offsets]:
@@ -149,7 +160,9 @@ class SharedEngine:
             return self._engine().encode_batch(
                 buffer, offsets, special_tokens=special_tokens, num_threads=num_threads
             )
-        except ConnectionError:  # the run knows how that process ended
+        except OSError as error:
+            # Where its process has ended, the run says how.
+            log.warning("the GPU is lost, native goes on: %s", error)
             self._is_lost, self._shared, self._slot = True, None, None
             return self._native.encode_batch(
                 buffer, offsets, special_tokens=special_tokens, num_threads=num_threads
