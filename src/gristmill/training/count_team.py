@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from gristmill.engines import Bytes, Offsets
-from gristmill.training.counting import PieceCounter
+from gristmill.training.counting import OnPieces, PieceCounter
 from gristmill.training.inventory import Summary
 
 Batch = tuple[Bytes, Offsets, int]
@@ -37,12 +37,12 @@ class CounterTeam:
         self._raise_failure()
         self._batches.put((text, offsets, weight))
 
-    def finish(self, path: Path) -> Summary:
-        """Write everything counted as one inventory."""
+    def finish(self, path: Path, *, on_pieces: OnPieces | None = None) -> Summary:
+        """Write everything counted as one inventory; `on_pieces` is told first, if all of it is in memory."""
         self._stop()
         self._raise_failure()
         first, *twins = self._counters
-        return first.finish(path, twins)
+        return first.finish(path, twins, on_pieces=on_pieces)
 
     def abandon(self) -> None:
         """Let the threads end; what waits is not counted."""

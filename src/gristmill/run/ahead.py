@@ -1,0 +1,35 @@
+"""Learning that begins while what was counted is still being written."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from pathlib import Path
+
+from gristmill.config import TrainConfig
+from gristmill.run.cutting import settle_cut
+from gristmill.run.folder import CHECKPOINT
+from gristmill.run.learn import Begun, begin_learning
+from gristmill.training.inventory import Pieces
+
+
+class Ahead:
+    """Takes the pieces of a count, where it has them in memory, and lets a thread make them ready."""
+
+    def __init__(self, config: TrainConfig, folder: Path, executor: Executor) -> None:
+        self._config = config
+        # Rare pieces are left out by way of the file; what was learned before belongs to a file too.
+        self._is_wanted = config.learn.min_count == 1 and not (folder / CHECKPOINT).exists()
+        self._executor = executor
+        self._begun: Future[Begun] | None = None
+
+    def offer(self, pieces: Pieces) -> None:
+        """All that was counted; returns at once."""
+        if self._is_wanted and len(pieces.counts):
+            self._begun = self._executor.submit(self._begin, pieces)
+
+    def begun(self) -> Begun | None:
+        """Wait for it; None where no pieces were offered. What was refused is raised here."""
+        return self._begun.result() if self._begun is not None else None
+
+    def _begin(self, pieces: Pieces) -> Begun:
+        return begin_learning(self._config, pieces, is_marked=settle_cut(self._config).marks)
