@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Executor, Future
 from pathlib import Path
+from threading import Event
 
 from gristmill.config import TrainConfig
 from gristmill.run.cutting import settle_cut
@@ -11,9 +12,13 @@ from gristmill.run.folder import CHECKPOINT
 from gristmill.run.learn import Begun, begin_learning
 from gristmill.training.inventory import Pieces
 
+STEP_S = 0.005
+"""Learned before the thread looks whether somebody waits for it."""
+
 
 class Ahead:
-    """Takes the pieces of a count, where it has them in memory, and lets a thread make them ready."""
+    """Takes the pieces of a count, where it has them in memory, and lets a thread learn from them until the
+    count is over."""
 
     def __init__(self, config: TrainConfig, folder: Path, executor: Executor) -> None:
         self._config = config
@@ -21,6 +26,7 @@ class Ahead:
         self._is_wanted = config.learn.min_count == 1 and not (folder / CHECKPOINT).exists()
         self._executor = executor
         self._begun: Future[Begun] | None = None
+        self._is_asked_for = Event()
 
     def offer(self, pieces: Pieces) -> None:
         """All that was counted; returns at once."""
@@ -28,8 +34,13 @@ class Ahead:
             self._begun = self._executor.submit(self._begin, pieces)
 
     def begun(self) -> Begun | None:
-        """Wait for it; None where no pieces were offered. What was refused is raised here."""
+        """Take over from the thread; None where no pieces were offered. What was refused is raised here."""
+        self._is_asked_for.set()
         return self._begun.result() if self._begun is not None else None
 
     def _begin(self, pieces: Pieces) -> Begun:
-        return begin_learning(self._config, pieces, is_marked=settle_cut(self._config).marks)
+        begun = begin_learning(self._config, pieces, is_marked=settle_cut(self._config).marks)
+        del pieces  # learning has its own copy
+        while not self._is_asked_for.is_set() and not begun.learning.advance(STEP_S):
+            pass
+        return begun

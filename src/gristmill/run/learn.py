@@ -83,7 +83,7 @@ def learn_merges(
 def begin_learning(
     config: TrainConfig, pieces: Pieces, *, is_marked: bool, resumed: Callable[[Start], Start] | None = None
 ) -> Begun:
-    """Count the pairs of all pieces; what would not fit is refused.
+    """Take the pieces for learning; what would not fit is refused.
 
     `resumed` gives the start after merges that were learned before."""
     learn = config.learn
@@ -99,7 +99,6 @@ def begin_learning(
         tie_break=learn.tie_break,
         num_threads=config.run.workers or num_cores(),
     )
-    learning.begin()
     return Begun(learning, count_characters(pieces) if is_marked else learning.text_bytes)
 
 

@@ -101,9 +101,9 @@ class Learning:
         except ValueError as error:
             raise InputError(f"no merges can be learned from these pieces: {error}") from error
 
-    def begin(self) -> None:
-        """Count the pairs, so that `run` need not."""
-        self._learner.advance(0)
+    def advance(self, seconds: float) -> bool:
+        """Learn for about so long, so that `run` has less to do; whether there is nothing left."""
+        return self._learner.advance(seconds)
 
     def run(self, report: Callable[[Progress], None] | None = None) -> Merges:
         """Learn to the end, after which the pieces are gone; `report` is called a few times a second and may
