@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from unittest.mock import Mock
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -137,8 +136,6 @@ def test_counts_serve_other_sizes(corpus, tmp_path):
 def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch, unit_bytes):
     options = {"read__unit_bytes": unit_bytes}
     train(make_config(corpus[0], tmp_path / "whole.json"))
-    # So little is learned before anybody looks.
-    monkeypatch.setattr("gristmill.run.ahead.Event", lambda: Mock(is_set=lambda: True))
     monkeypatch.setattr(learning, "CHECKPOINT_EVERY_S", 0.0)
     monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
 

@@ -97,9 +97,14 @@ def begin_learning(
         min_frequency=learn.min_frequency,
         max_token_length=learn.max_token_length,
         tie_break=learn.tie_break,
-        num_threads=config.run.workers or num_cores(),
+        num_threads=num_learners(config),
     )
     return Begun(learning, count_characters(pieces) if is_marked else learning.text_bytes)
+
+
+def num_learners(config: TrainConfig) -> int:
+    """Threads that learn."""
+    return config.run.workers or num_cores()
 
 
 def _load_and_begin(
@@ -148,7 +153,7 @@ def check_memory(config: TrainConfig, *, num_pieces: int, total_bytes: int) -> N
         num_pieces=num_pieces,
         num_symbols=total_bytes,
         vocab_size=config.learn.vocab_size,
-        num_threads=config.run.workers or num_cores(),
+        num_threads=num_learners(config),
     )
     allowed = memory_of(config.run) if is_frugal(config.run) else available_memory()
     if needed > allowed:
