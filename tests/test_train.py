@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -16,6 +17,7 @@ from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
 from gristmill.sample import made_documents, sample_documents
 from gristmill.training.inventory import Inventory
+from gristmill.training.merging import Learning
 from made_runs import make_corpus, write_jsonl
 from made_tokenizers import spaced_json
 
@@ -114,6 +116,24 @@ def test_what_is_counted_at_once_is_learned_from_memory(corpus, tmp_path, monkey
     for name in ("one.json", f"one.json.run/{INVENTORY}"):
         units = tmp_path / name.replace("one", "units")
         assert (tmp_path / name).read_bytes() == units.read_bytes()
+
+
+def test_a_count_that_fails_ends_what_learns_beside_it(corpus, tmp_path, monkeypatch):
+    has_begun = threading.Event()
+
+    def learn_forever(_learning, _seconds):
+        has_begun.set()
+        return False
+
+    def fail(*_):
+        assert has_begun.wait(60)
+        raise RunError("no space is left")
+
+    monkeypatch.setattr(Learning, "advance", learn_forever)
+    monkeypatch.setattr("gristmill.count_pipeline.describe", fail)
+    with pytest.raises(RunError, match="no space is left"):
+        train(make_config(corpus[0], tmp_path / "t.json", read__unit_bytes=None, run__workers=2))
+    assert not (tmp_path / "t.json").exists()
 
 
 def test_what_would_not_fit_is_refused_when_its_counts_are_safe(corpus, tmp_path, monkeypatch):

@@ -31,6 +31,13 @@ class Ahead:
         self._begun: Future[Begun] | None = None
         self._is_asked_for = Event()
 
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the thread end: the count may have failed."""
+        self._is_asked_for.set()
+
     def offer(self, pieces: Pieces) -> None:
         """All that was counted; returns at once."""
         if not self._is_wanted or not len(pieces.counts):

@@ -87,8 +87,7 @@ def train(
     clock = Phases()
     with locked(folder):
         try:
-            with ThreadPoolExecutor(1, "aside") as aside:
-                ahead = Ahead(config, folder, aside)
+            with ThreadPoolExecutor(1, "aside") as aside, Ahead(config, folder, aside) as ahead:
                 how: dict[str, Any] = {"force": force, "on_progress": on_progress, "early": early}
                 outcome = _count(config, folder, **how, on_pieces=ahead.offer)
                 clock.end("count", outcome.peak_memory_bytes if outcome else None)
