@@ -241,6 +241,14 @@ nb::object array_of(WriteBuffer<T> buffer) {
     return array_of(data, size, owner_of(std::move(block)));
 }
 
+template <typename T>
+nb::object array_of(GrowingArray<T> values) {
+    auto* kept = new GrowingArray<T>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<GrowingArray<T>*>(p); });
+    static T nothing;
+    return array_of(kept->size() ? kept->data() : &nothing, kept->size(), owner);
+}
+
 // (ids or None, offsets, error): error is None or (kind, document, byte offset).
 nb::tuple result_of(BatchResult result, bool count_only) {
     nb::object offsets_array = array_of(std::move(result.offsets));
@@ -604,6 +612,24 @@ train::SymbolKind symbols_of(const std::string& name) {
     throw nb::value_error("symbols are bytes or characters");
 }
 
+// What encodes with all merges of a learner, as compile_merges would make it of their texts; symbols are bytes.
+std::shared_ptr<Model> learned_model(const train::Learner& learner, bool whole_piece_first, size_t num_threads) {
+    ModelInput input;
+    input.symbols = Symbols::bytes;
+    input.whole_piece_first = whole_piece_first;
+    input.num_threads = num_threads;
+    const auto& vocabulary = learner.vocabulary();
+    for (uint32_t id = 0; id < vocabulary.size(); ++id) input.tokens.emplace_back(vocabulary.spelling(id));
+    uint32_t rank = 0;
+    for (const auto* rules : {&learner.known(), &learner.rules()}) {
+        for (auto [left, right, token] : *rules) {
+            if (!input.tokens[left].empty() && !input.tokens[right].empty()) input.merges.push_back({left, right, rank, token});
+            ++rank;
+        }
+    }
+    return std::make_shared<Model>(std::move(input));
+}
+
 // (symbols that occur, how often)
 nb::tuple count_symbols_of(Bytes bytes, Offsets offsets, Array<uint64_t> counts, const std::string& symbols) {
     train::Pieces pieces = pieces_of(bytes, offsets, counts);
@@ -671,6 +697,7 @@ void bind_train(nb::module_& m) {
              nb::arg("alphabet").noconvert(), nb::arg("alphabet_ids").noconvert(), "tokens"_a, nb::arg("known").noconvert(),
              "vocab_size"_a, "min_frequency"_a, "max_token_length"_a.none(), "tie_break"_a, "num_threads"_a, "first_floor"_a)
         .def("advance", &Learner::advance, "seconds"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("model", &learned_model, "whole_piece_first"_a, "num_threads"_a, nb::call_guard<nb::gil_scoped_release>())
         .def("forget_pieces", &Learner::forget_pieces, nb::call_guard<nb::gil_scoped_release>())
         .def_prop_ro("num_tokens", [](const Learner& learner) { return learner.vocabulary().size(); })
         .def_prop_ro("num_rules", [](const Learner& learner) { return learner.rules().size(); })
@@ -795,6 +822,40 @@ nb::tuple spill_counters(GuardedCounter& guarded, nb::bytes about, nb::callable 
     return tuple_of(summary);
 }
 
+// (bytes, offsets, counts, dropped count, max undercount)
+nb::tuple gather_counters(GuardedCounter& guarded, std::vector<GuardedCounter*> twins) {
+    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::spilling);
+    std::deque<GuardedCounter::Turn> turns;
+    std::vector<PieceCounter*> counters;
+    for (GuardedCounter* twin : twins) {
+        turns.emplace_back(*twin, GuardedCounter::Use::spilling);
+        counters.push_back(&twin->counter);
+    }
+    CountedPieces counted;
+    {
+        nb::gil_scoped_release release;
+        counted = guarded.counter.gather(counters);
+    }
+    return nb::make_tuple(array_of(std::move(counted.bytes)), array_of(std::move(counted.offsets)),
+                          array_of(std::move(counted.counts)), counted.dropped_count, counted.max_undercount);
+}
+
+nb::tuple write_pieces(nb::bytes about, Bytes bytes, Offsets offsets, Array<uint64_t> counts, uint64_t dropped_count,
+                       uint64_t max_undercount, nb::callable write) {
+    train::Pieces pieces = pieces_of(bytes, offsets, counts);
+    Sink sink = sink_of(write);
+    InventorySummary summary;
+    {
+        nb::gil_scoped_release release;
+        InventoryWriter writer({about.c_str(), about.size()}, sink);
+        for (size_t i = 0; i < pieces.size; ++i) {
+            writer.put({reinterpret_cast<const char*>(pieces.begin(i)), pieces.length(i)}, pieces.counts[i]);
+        }
+        summary = writer.finish(dropped_count, max_undercount);
+    }
+    return tuple_of(summary);
+}
+
 // The next pieces of an inventory, flat: bytes, offsets, counts. It stops after the piece that brings max_bytes.
 nb::tuple read_pieces(InventoryReader& reader, size_t max_bytes) {
     std::vector<uint8_t> bytes;
@@ -841,6 +902,7 @@ void bind_count(nb::module_& m) {
              nb::rv_policy::take_ownership)
         .def("add", &add_documents, nb::arg("buffer").noconvert(), nb::arg("offsets").noconvert(), "weight"_a, "on_full"_a)
         .def("spill", &spill_counters, "about"_a, "write"_a, "twins"_a = std::vector<GuardedCounter*>())
+        .def("gather", &gather_counters, "twins"_a = std::vector<GuardedCounter*>())
         .def_prop_ro("num_pieces", [](const GuardedCounter& guarded) { return guarded.counter.num_pieces(); })
         .def_prop_ro("total_count", [](const GuardedCounter& guarded) { return guarded.counter.total_count(); })
         .def_prop_ro("max_undercount", [](const GuardedCounter& guarded) { return guarded.counter.max_undercount(); })
@@ -851,6 +913,8 @@ void bind_count(nb::module_& m) {
         .def_prop_ro("about", [](const InventoryReader& reader) { return nb::bytes(reader.about().data(), reader.about().size()); })
         .def_prop_ro("summary", [](const InventoryReader& reader) { return tuple_of(reader.summary()); })
         .def("read", &read_pieces, "max_bytes"_a);
+    m.def("write_inventory", &write_pieces, "about"_a, nb::arg("bytes").noconvert(), nb::arg("offsets").noconvert(),
+          nb::arg("counts").noconvert(), "dropped_count"_a, "max_undercount"_a, "write"_a);
     m.def("merge_inventories", &merge_files, "paths"_a, "min_count"_a, "write"_a);
 }
 

@@ -220,13 +220,7 @@ InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink, s
     size_t bytes_a_piece = arena_bytes_a_piece + CountTable::bytes_of_slots(3) / 2;
     bool is_near_full = table_.slot_bytes() + table_.arena_bytes() > max_bytes_ / 3;
     size_t num_pieces = is_near_full ? max_bytes_ / bytes_a_piece / 16 * 15 : kFirstPieces;
-    std::vector<CountTable*> tables{&table_};
-    for (PieceCounter* twin : twins) {
-        add_to_total(twin->total_count_);  // the sum of all counts fits, and so does each
-        dropped_count_ += twin->dropped_count_;
-        max_undercount_ += twin->max_undercount_;
-        tables.push_back(&twin->table_);
-    }
+    std::vector<CountTable*> tables = join(twins);
     CountTable::Sorted sorted = CountTable::sort(tables);
     if (tables.size() == 1) {
         CountTable::take(std::move(sorted), [&](std::string_view piece, uint64_t count) { writer.put(piece, count); });
@@ -239,6 +233,83 @@ InventorySummary PieceCounter::spill(std::string_view about, const Sink& sink, s
     start_afresh(std::max(num_pieces, kFirstPieces));
     for (PieceCounter* twin : twins) twin->start_afresh(kFirstPieces);
     return summary;
+}
+
+// Tables of this and its twins, whose sums are added to those here.
+std::vector<CountTable*> PieceCounter::join(std::span<PieceCounter* const> twins) {
+    std::vector<CountTable*> tables{&table_};
+    for (PieceCounter* twin : twins) {
+        add_to_total(twin->total_count_);  // the sum of all counts fits, and so does each
+        dropped_count_ += twin->dropped_count_;
+        max_undercount_ += twin->max_undercount_;
+        tables.push_back(&twin->table_);
+    }
+    return tables;
+}
+
+namespace {
+void append(CountedPieces& out, std::string_view piece, uint64_t count) {
+    size_t end = out.bytes.size() + piece.size();
+    out.bytes.resize(end);
+    std::copy(piece.begin(), piece.end(), out.bytes.data() + end - piece.size());
+    out.offsets.push(static_cast<int64_t>(end));
+    out.counts.push(count);
+}
+
+// Room for all that a part may have, but for long pieces, whose sizes are not known.
+void set_aside(CountedPieces& out, const CountTable::Sorted& part) {
+    size_t num_slots = 0;
+    for (const auto& slots : part) num_slots += slots.size();
+    out.bytes.reserve(16 * num_slots);
+    out.offsets.reserve(num_slots + 1);
+    out.offsets.push(0);
+    out.counts.reserve(num_slots);
+}
+
+CountedPieces concatenate(std::vector<CountedPieces> parts) {
+    if (parts.size() == 1) return std::move(parts[0]);
+    CountedPieces all;
+    std::vector<std::pair<size_t, size_t>> begins;  // of bytes and pieces
+    size_t num_bytes = 0, num_pieces = 0;
+    for (const CountedPieces& part : parts) {
+        begins.emplace_back(num_bytes, num_pieces);
+        num_bytes += part.bytes.size();
+        num_pieces += part.counts.size();
+    }
+    all.bytes.resize(num_bytes);
+    all.offsets.resize(num_pieces + 1);
+    all.counts.resize(num_pieces);
+    all.offsets[0] = 0;
+    run_threads(parts.size(), [&](size_t i) {
+        CountedPieces part = std::move(parts[i]);
+        auto [first_byte, first_piece] = begins[i];
+        std::copy_n(part.bytes.data(), part.bytes.size(), all.bytes.data() + first_byte);
+        std::copy_n(part.counts.data(), part.counts.size(), all.counts.data() + first_piece);
+        for (size_t k = 1; k < part.offsets.size(); ++k) {
+            all.offsets[first_piece + k] = part.offsets[k] + static_cast<int64_t>(first_byte);
+        }
+    });
+    return all;
+}
+}  // namespace
+
+CountedPieces PieceCounter::gather(std::span<PieceCounter* const> twins) {
+    std::vector<CountTable*> tables = join(twins);
+    CountTable::Sorted sorted = CountTable::sort(tables);
+    size_t largest = 0;
+    for (const auto& slots : sorted) largest = std::max(largest, slots.size());
+    auto ranges = CountTable::cut(std::move(sorted), largest / tables.size() + 1);
+    std::vector<CountedPieces> parts(ranges.size());
+    run_threads(ranges.size(), [&](size_t i) {
+        set_aside(parts[i], ranges[i]);
+        CountTable::take(std::move(ranges[i]), [&](std::string_view piece, uint64_t count) { append(parts[i], piece, count); });
+    });
+    CountedPieces all = concatenate(std::move(parts));
+    all.dropped_count = dropped_count_;
+    all.max_undercount = max_undercount_;
+    start_afresh(kFirstPieces);
+    for (PieceCounter* twin : twins) twin->start_afresh(kFirstPieces);
+    return all;
 }
 
 void PieceCounter::start_afresh(size_t num_pieces) {

@@ -10,6 +10,7 @@
 
 #include "count_table.hpp"
 #include "encoder.hpp"
+#include "growing_array.hpp"
 #include "inventory.hpp"
 
 namespace gristmill {
@@ -18,6 +19,14 @@ namespace gristmill {
 enum class WhenFull : uint8_t {
     spill,   // calls for a spill and starts afresh: exact
     forget,  // drops the rarest: counts are too low by at most max_undercount
+};
+
+// All that was counted, in order: piece i is the bytes from offsets[i] to offsets[i + 1].
+struct CountedPieces {
+    GrowingArray<uint8_t> bytes;
+    GrowingArray<int64_t> offsets;
+    GrowingArray<uint64_t> counts;
+    uint64_t dropped_count = 0, max_undercount = 0;
 };
 
 class PieceCounter {
@@ -33,6 +42,8 @@ public:
     void add(std::string_view document, uint64_t weight, const std::function<void()>& on_full);
     // Writes one inventory of what this and its twins have counted since they last spilled, and forgets it.
     InventorySummary spill(std::string_view about, const Sink& sink, std::span<PieceCounter* const> twins = {});
+    // The same in memory, on top of what is counted and outside of max_bytes.
+    CountedPieces gather(std::span<PieceCounter* const> twins = {});
     // Gives back what a huge document needed.
     void shrink();
 
@@ -56,6 +67,7 @@ private:
     void make_room(size_t num_pieces, size_t num_long, size_t long_bytes);
     bool grow(size_t num_pieces, size_t arena_growth);
     void forget();
+    std::vector<CountTable*> join(std::span<PieceCounter* const> twins);
     void start_afresh(size_t num_pieces);
 
     static constexpr size_t kBatch = 256;  // pieces looked up together

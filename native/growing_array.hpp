@@ -19,8 +19,14 @@ class GrowingArray {
 
 public:
     GrowingArray() = default;
-    GrowingArray(const GrowingArray&) = delete;
-    GrowingArray& operator=(const GrowingArray&) = delete;
+    GrowingArray(GrowingArray&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), capacity_(std::exchange(other.capacity_, 0)) {}
+    GrowingArray& operator=(GrowingArray&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        std::swap(capacity_, other.capacity_);
+        return *this;
+    }
     ~GrowingArray() { free(); }
 
     T* data() { return data_; }

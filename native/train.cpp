@@ -245,7 +245,7 @@ bool Learner::pop_tied() {
 
 void Learner::apply_chosen() {
     if (chosen_[0].has_followers) return relearn();
-    bool is_large = chosen_places_ >= kFewPlaces;
+    bool is_large = chosen_places_ >= kFewPlaces && !team_->is_held_up();
     for_each_shard(is_large, [&](Shard& shard) {
         shard.begin_round();
         for (const Chosen& chosen : chosen_) shard.apply(chosen.rule, chosen.pair);

@@ -42,6 +42,7 @@ public:
     void forget_pieces();
 
     const Vocabulary& vocabulary() const { return vocabulary_; }
+    const std::vector<Rule>& known() const { return setup_.known; }
     // Learned ones only, in order, with the count each pair had.
     const std::vector<Rule>& rules() const { return rules_; }
     const std::vector<int64_t>& counts() const { return counts_; }

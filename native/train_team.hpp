@@ -1,6 +1,8 @@
 // Threads that wait between the rounds of a training.
 #pragma once
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -40,13 +42,31 @@ public:
         if (size_ == 1) return work(0);
         work_ = &work;
         num_busy_ = size_ - 1;
+        auto began = Clock::now();
         begin_round();
         guarded(0);
+        auto ended = Clock::now();
         wait_until([this] { return num_busy_.load(std::memory_order_acquire) == 0; }, num_busy_);
+        note(ended - began, Clock::now() - ended);
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     }
 
+    // Whether the others have lately been waited for longer than was worked: programs beside this one have the cores, and
+    // for a while one thread alone is faster.
+    bool is_held_up() const { return Clock::now() < alone_until_; }
+
 private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds kNoted{4}, kShortest{8}, kLongest{256};
+
+    void note(Clock::duration worked, Clock::duration waited) {
+        worked_ += worked;
+        waited_ += waited;
+        if (worked_ + waited_ < kNoted) return;
+        alone_for_ = waited_ > worked_ ? std::clamp<Clock::duration>(2 * alone_for_, kShortest, kLongest) : Clock::duration{};
+        alone_until_ = Clock::now() + alone_for_;
+        worked_ = waited_ = {};
+    }
     void begin_round() {
         round_.fetch_add(1, std::memory_order_release);
         round_.notify_all();
@@ -81,6 +101,8 @@ private:
     }
 
     unsigned size_ = 1;
+    Clock::duration worked_{}, waited_{}, alone_for_{};  // the first two since they were last looked at
+    Clock::time_point alone_until_{};
     std::atomic<uint32_t> round_ = 0, num_busy_ = 0;
     const std::function<void(unsigned)>* work_ = nullptr;
     bool is_over_ = false;

@@ -284,6 +284,47 @@ def test_a_team_of_threads_writes_the_file_that_one_counter_writes(num_threads, 
     assert (tmp_path / "team.pieces").read_bytes() == (tmp_path / "one.pieces").read_bytes()
 
 
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+@pytest.mark.parametrize("texts", [[*ADVERSARIAL, *many_texts(300, seed=8)], ["one"], []], ids=len)
+def test_what_is_told_before_it_is_written_is_what_the_file_holds(num_threads, texts, tmp_path):
+    team = CounterTeam(PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=1 << 26), num_threads=num_threads)
+    for start in range(0, len(texts), 37):
+        team.add(*pack_texts(texts[start : start + 37], errors="strict"), weight=3)
+    told = []
+    summary = team.finish(tmp_path / "told.pieces", on_pieces=told.append)
+    one = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=1 << 26)
+    add(one, texts, weight=3)
+    assert one.finish(tmp_path / "one.pieces") == summary
+    assert (tmp_path / "told.pieces").read_bytes() == (tmp_path / "one.pieces").read_bytes()
+    held = Inventory(tmp_path / "one.pieces").load()
+    add(one, texts, weight=3)  # it begins anew
+    for pieces in (*told, one.take()):
+        assert all(map(np.array_equal, pieces, held))
+        assert [array.dtype for array in pieces] == [array.dtype for array in held]
+
+
+def test_what_was_spilled_is_not_told_and_is_taken_from_the_runs(tmp_path):
+    texts = many_texts(300, seed=8)
+    counter = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=LEAST_BYTES)
+    add(counter, texts)
+    assert counter.runs
+    told = []
+    counter.finish(tmp_path / "one.pieces", on_pieces=told.append)
+    assert not told
+    add(counter, texts)
+    assert counter.runs
+    assert all(map(np.array_equal, counter.take(), Inventory(tmp_path / "one.pieces").load()))
+
+
+def test_what_was_forgotten_is_written_with_what_is_told(tmp_path):
+    texts = many_texts(300, seed=8)
+    for name, on_pieces in (("plain", None), ("told", lambda pieces: None)):
+        counter = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=LEAST_BYTES, when_full="forget")
+        add(counter, texts)
+        assert counter.finish(tmp_path / name, on_pieces=on_pieces).dropped_count > 0
+    assert (tmp_path / "told").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
 @pytest.mark.parametrize("text_bytes", [0, 1 << 20, 1 << 62])
 def test_however_much_text_is_expected_memory_is_bounded(text_bytes, tmp_path):
     counter = PieceCounter(cut_of("gpt2"), tmp_path, max_bytes=1 << 22, text_bytes=text_bytes)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -15,6 +16,8 @@ from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
 from gristmill.sample import made_documents, sample_documents
+from gristmill.training.inventory import Inventory
+from gristmill.training.merging import Learning
 from made_runs import make_corpus, write_jsonl
 from made_tokenizers import spaced_json
 
@@ -97,6 +100,49 @@ def test_workers_and_threads_change_nothing(corpus, tmp_path, workers):
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "many.json").read_bytes()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_counted_at_once_is_learned_from_memory(corpus, tmp_path, monkeypatch, workers):
+    train(make_config(corpus[0], tmp_path / "units.json"))
+    options = {"read__unit_bytes": None, "run__workers": workers}
+
+    def read_back(_inventory):
+        raise AssertionError("the inventory is read back")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Inventory, "load", read_back)
+        train(make_config(corpus[0], tmp_path / "one.json", **options))
+        with pytest.raises(AssertionError, match="read back"):  # finished before: there is only the file
+            train(make_config(corpus[0], tmp_path / "one.json", learn__vocab_size=900, **options))
+    for name in ("one.json", f"one.json.run/{INVENTORY}"):
+        units = tmp_path / name.replace("one", "units")
+        assert (tmp_path / name).read_bytes() == units.read_bytes()
+
+
+def test_a_count_that_fails_ends_what_learns_beside_it(corpus, tmp_path, monkeypatch):
+    has_begun = threading.Event()
+
+    def learn_forever(_learning, _seconds):
+        has_begun.set()
+        return False
+
+    def fail(*_):
+        assert has_begun.wait(60)
+        raise RunError("no space is left")
+
+    monkeypatch.setattr(Learning, "advance", learn_forever)
+    monkeypatch.setattr("gristmill.count_pipeline.describe", fail)
+    with pytest.raises(RunError, match="no space is left"):
+        train(make_config(corpus[0], tmp_path / "t.json", read__unit_bytes=None, run__workers=2))
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_what_would_not_fit_is_refused_when_its_counts_are_safe(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(learning, "memory_needed", lambda *, num_pieces, **_: num_pieces << 40)
+    with pytest.raises(RunError, match=r"learning from .* MB are allowed"):
+        train(make_config(corpus[0], tmp_path / "t.json", read__unit_bytes=None))
+    assert Inventory(tmp_path / "t.json.run" / INVENTORY).summary.num_pieces > 100
+
+
 def test_counts_serve_other_sizes(corpus, tmp_path):
     train(make_config(corpus[0], tmp_path / "a.json"))
     counts = str(tmp_path / "a.json.run" / INVENTORY)
@@ -106,7 +152,9 @@ def test_counts_serve_other_sizes(corpus, tmp_path):
     assert (tmp_path / "b.json").read_bytes() == (tmp_path / "c.json").read_bytes()
 
 
-def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch):
+@pytest.mark.parametrize("unit_bytes", [30_000, None])
+def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_path, monkeypatch, unit_bytes):
+    options = {"read__unit_bytes": unit_bytes}
     train(make_config(corpus[0], tmp_path / "whole.json"))
     monkeypatch.setattr(learning, "CHECKPOINT_EVERY_S", 0.0)
     monkeypatch.setattr("gristmill.training.merging.REPORT_S", 0.0)
@@ -116,10 +164,11 @@ def test_a_learning_that_was_cut_short_goes_on_from_its_checkpoint(corpus, tmp_p
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(make_config(corpus[0], tmp_path / "cut.json"), on_learning=stop)
+        train(make_config(corpus[0], tmp_path / "cut.json", **options), on_learning=stop)
     assert not (tmp_path / "cut.json").exists()
     seen = []
-    train(make_config(corpus[0], tmp_path / "cut.json"), on_learning=lambda tokens, _: seen.append(tokens))
+    config = make_config(corpus[0], tmp_path / "cut.json", **options)
+    train(config, on_learning=lambda tokens, _: seen.append(tokens))
     assert min(seen) > 500
     assert (tmp_path / "cut.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
 

@@ -18,9 +18,11 @@ import transformers
 from tokenizers import models, pre_tokenizers, trainers
 
 from gristmill import _native, load_tokenizer
+from gristmill.engines.native import compile_model
 from gristmill.errors import ConfigError, InputError, UnsupportedTokenizerError
 from gristmill.load.hf_json import load_tokenizer_json
 from gristmill.pattern import PATTERNS
+from gristmill.run.assess import spec_of
 from gristmill.sample import made_documents, sample_documents
 from gristmill.spec import RankModel, Split, TokenizerSpec
 from gristmill.training.inventory import Pieces
@@ -454,6 +456,21 @@ def test_all_readers_of_tokenizer_json_give_the_same_ids(tmp_path, pattern):
     check_all_readers_agree(
         content, tmp_path / "tokenizer.json", [*texts, "one<|endoftext|>two", "\x00é\t\r\n"]
     )
+
+
+@pytest.mark.parametrize("takes_whole", [False, True])
+@pytest.mark.parametrize("specials", [("<|endoftext|>",), ("ab", " th", "中")], ids=["usual", "odd"])
+def test_merges_are_compiled_without_texts_to_what_their_texts_give(specials, takes_whole):
+    pieces = pieces_of(cut(sample_documents()))
+    start = new_start(pieces, special_tokens=specials)
+    half = learn_merges(pieces, start, vocab_size=700)
+    for learned in (half, learn_merges(pieces, resume(start, half.rules), vocab_size=1500)):
+        model = learned.compile_bytes(takes_whole=takes_whole, num_threads=2)
+        by_texts = compile_model(spec_of(learned, takes_whole=takes_whole))
+        texts = [*cut(python_files()), b"ab", b" the", "中".encode()]
+        assert [model.merge_fast(text) for text in texts] == [by_texts.merge_fast(text) for text in texts]
+        if specials == ("<|endoftext|>",):
+            assert model.pack() == by_texts.pack()
 
 
 def test_all_readers_of_a_character_tokenizer_give_the_same_ids(tmp_path):

@@ -189,6 +189,32 @@ void test_twins_spill_as_one() {
     require(found == expected, "spilling together loses nothing");
 }
 
+void test_twins_are_gathered_as_one() {
+    std::mt19937 random(6);
+    for (size_t num_pieces : {0, 1, 3, 30000}) {
+        PieceCounter first(std::make_shared<const Program>(), 1 << 26, WhenFull::spill);
+        PieceCounter second = first.twin(), third = first.twin();
+        PieceCounter* counters[] = {&first, &second, &third};
+        Counts expected, found;
+        for (size_t i = 0; i < num_pieces; ++i) {
+            std::string piece = random_piece(random);
+            expected[piece] += 2;
+            counters[i % 3]->add(piece, 2, [] {});
+        }
+        PieceCounter* twins[] = {&second, &third};
+        CountedPieces all = first.gather(twins);
+        const auto* text = reinterpret_cast<const char*>(all.bytes.data());
+        std::string last;
+        for (size_t i = 0; i < all.counts.size(); ++i) {
+            std::string piece(text + all.offsets[i], text + all.offsets[i + 1]);
+            require(i == 0 || last < piece, "gathered pieces rise");
+            found[last = piece] = all.counts[i];
+        }
+        require(all.offsets.size() == all.counts.size() + 1 && found == expected, "gathering loses nothing");
+        for (PieceCounter* counter : counters) require(counter->num_pieces() == 0, "what was gathered is gone");
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -197,6 +223,7 @@ int main() {
     test_inventories_come_back_and_merge();
     test_spills_lose_nothing();
     test_twins_spill_as_one();
+    test_twins_are_gathered_as_one();
     if (num_failures == 0) std::puts("ok");
     return num_failures != 0;
 }

@@ -102,6 +102,9 @@ class PieceCounter:
     def spill(
         self, about: bytes, write: Callable[[bytes], object], twins: list[PieceCounter] = ...
     ) -> _Summary: ...
+    def gather(
+        self, twins: list[PieceCounter] = ...
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64], int, int]: ...
     @property
     def num_pieces(self) -> int: ...
     @property
@@ -133,6 +136,15 @@ class RowTable:
         self, rows: NDArray[np.int64], order: NDArray[np.int64] | None, begin: int, out: NDArray[np.uint8]
     ) -> int: ...
 
+def write_inventory(
+    about: bytes,
+    bytes: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    counts: NDArray[np.uint64],
+    dropped_count: int,
+    max_undercount: int,
+    write: Callable[[bytes], object],
+) -> _Summary: ...
 def merge_inventories(
     paths: list[str], min_count: int, write: Callable[[bytes], object]
 ) -> tuple[_Summary, int, int, int]: ...
@@ -203,6 +215,7 @@ def gather_rows(
 ) -> Any: ...
 
 class Learner:
+    def model(self, whole_piece_first: bool, num_threads: int) -> Model: ...
     def __init__(
         self,
         bytes: NDArray[np.uint8],

@@ -27,7 +27,7 @@ from gristmill.stopwatch import Stopwatch
 from gristmill.store import LocalFolder
 from gristmill.text_sample import SampleWriter
 from gristmill.training.count_team import CounterTeam
-from gristmill.training.counting import PieceCounter
+from gristmill.training.counting import OnPieces, PieceCounter
 from gristmill.training.cut import decode_cut
 from gristmill.unit_input import UnitInput
 
@@ -51,6 +51,8 @@ class CountJob:
     num_threads: int = 1
     lease: str = ""
     """Without this file nothing may be committed; absent: none is asked for."""
+    on_pieces: OnPieces | None = None
+    """Told what a unit has counted before it is written, where all of it is in memory."""
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
         """The same job in smaller blocks, where a size is given."""
@@ -125,7 +127,7 @@ class _UnitCount:
         check_balance(ledger, what=f"unit {self._unit.index}")
         stem = f"{FOLDER}/{self._job.plan.unit_name(self._unit.index)}"
         with self._watch("write"):
-            self._counter.finish(inventory)
+            self._counter.finish(inventory, on_pieces=self._job.on_pieces)
             self._sidecars.add_sample(self._sample.arrays())
             counted = describe(inventory, f"{stem}.{SUFFIX}")
             sidecars = (*self._sidecars.finish(), counted)

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gristmill.pattern.automaton import DEAD, Automaton, equal_rows
-from gristmill.pattern.charset import Partition, class_at, merge_classes, two_stage
+from gristmill.pattern.charset import Partition, class_at, merge_classes, rising, two_stage
 from gristmill.pattern.tables import Transducer
 
 MAX_CONFIGS = 256
@@ -180,7 +180,7 @@ def compose(stages: Sequence[Online]) -> Online | None:
     Where an earlier stage ends a piece, the later ones see the end of text and start afresh."""
     if not all(stage.is_immediate for stage in stages[:-1]):
         return None
-    starts = np.unique(np.concatenate([stage.parts.starts for stage in stages]))
+    starts = rising(np.concatenate([stage.parts.starts for stage in stages]))
     columns = np.column_stack([class_at(stage.parts, starts) for stage in stages])
     parts = merge_classes(starts, columns)
     if parts.num_classes > MAX_CLASSES:

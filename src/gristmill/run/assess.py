@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gristmill.engines.native import NativeEngine
+from gristmill.engines.native import NativeEngine, Program
 from gristmill.plan import CountPlan
 from gristmill.read.documents import keep_documents
 from gristmill.run.folder import read_any_plan, read_records
@@ -19,12 +19,14 @@ from gristmill.text_sample import TextSample, read_sample
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import Cut
 from gristmill.training.fit import Fit, Usage, measure_fit
-from gristmill.training.inventory import Inventory, Pieces
+from gristmill.training.inventory import Pieces
 from gristmill.training.merging import Merges
 
 MAX_SOURCES = 32
 OTHERS = "others"
 COUNTER_BYTES = 64 << 20
+EXPECTED = 4
+"""Times as many pieces in a byte of so little text as in one of much."""
 
 
 class CutSample(NamedTuple):
@@ -55,9 +57,9 @@ def assess(
     """How well the merges fit the sample of a count.
 
     `takes_whole`: a piece that is a token is that token, whatever the merges say."""
-    engine = NativeEngine(spec_of(merges, takes_whole=takes_whole))
+    engine = engine_of(merges, takes_whole=takes_whole, num_threads=num_threads)
     return measure_fit(
-        Usage(engine, len(merges.tokens), num_threads=num_threads),
+        Usage(engine, merges.num_tokens, num_threads=num_threads),
         merges,
         sample.sources,
         num_documents=sample.num_documents,
@@ -66,8 +68,16 @@ def assess(
     )
 
 
-def spec_of(merges: Merges, *, takes_whole: bool) -> TokenizerSpec:
+def engine_of(merges: Merges, *, takes_whole: bool, num_threads: int) -> NativeEngine:
     """What encodes pieces, which are cut already."""
+    if merges.symbols == "bytes":
+        model = merges.compile_bytes(takes_whole=takes_whole, num_threads=num_threads)
+        return NativeEngine(Program([("set_model", (model,))], strips_prefix=False))
+    return NativeEngine(spec_of(merges, takes_whole=takes_whole))
+
+
+def spec_of(merges: Merges, *, takes_whole: bool) -> TokenizerSpec:
+    """The same by way of texts, for any symbols."""
     is_bytes = merges.symbols == "bytes"
     model = MergeModel(
         vocab={token: id_ for id_, token in enumerate(merges.tokens) if token},
@@ -102,9 +112,9 @@ def _pieces_by_source(
 ) -> Iterator[tuple[str, Pieces]]:
     for source in sorted({names[file] for sample in samples for file in sample.files.tolist()}):
         with tempfile.TemporaryDirectory() as scratch:
-            counter = PieceCounter(cut, Path(scratch), max_bytes=COUNTER_BYTES)
+            text_bytes = EXPECTED * sum(len(sample.text) for sample in samples)
+            counter = PieceCounter(cut, Path(scratch), max_bytes=COUNTER_BYTES, text_bytes=text_bytes)
             for sample in samples:
                 kept = np.array([names[file] == source for file in sample.files.tolist()], np.bool_)
                 counter.add(*keep_documents(sample.text, sample.offsets, kept))
-            counter.finish(Path(scratch) / "sample.pieces")
-            yield source, Inventory(Path(scratch) / "sample.pieces").load()
+            yield source, counter.take()

@@ -31,6 +31,7 @@ from gristmill.run.folder import (
     revoke_leases,
     write_json,
 )
+from gristmill.run.inline import InlineBackend
 from gristmill.run.machine import describe_machine
 from gristmill.run.progress import OnProgress, Progress
 from gristmill.run.quarantine import QuarantineDraft
@@ -40,6 +41,7 @@ from gristmill.run.warn import input_warnings
 from gristmill.run.work import Backend, Work, check_bad_fraction
 from gristmill.sidecars import FOLDER
 from gristmill.store import LocalFolder
+from gristmill.training.counting import OnPieces
 from gristmill.training.cut import Cut, encode_cut, name_of_cut
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
 
@@ -74,8 +76,11 @@ def count(
     force: bool,
     on_progress: OnProgress | None,
     early: Early,
+    on_pieces: OnPieces | None = None,
 ) -> CountOutcome:
-    """Count the pieces of the job's inputs, or answer from what was counted before."""
+    """Count the pieces of the job's inputs, or answer from what was counted before.
+
+    `on_pieces` is told the pieces before they are written, if all are counted in memory, in this process."""
     cut = settle_cut(config)
     backend = open_backend(config, early)
     try:
@@ -99,7 +104,7 @@ def count(
         if (folder / COUNTED).exists():
             _remove_parts(folder)  # a kill may have left some
             return CountOutcome(read_counted(folder), None, warnings)
-        done, peak = _count_units(plan, folder, backend, on_progress)
+        done, peak = _count_units(plan, folder, backend, on_progress, on_pieces)
         return CountOutcome(_finish(plan, folder, done), peak, warnings)
     finally:
         backend.close()
@@ -114,12 +119,18 @@ def read_counted(folder: Path) -> Counted:
 
 
 def _count_units(
-    plan: CountPlan, folder: Path, backend: Backend, on_progress: OnProgress | None
+    plan: CountPlan,
+    folder: Path,
+    backend: Backend,
+    on_progress: OnProgress | None,
+    on_pieces: OnPieces | None,
 ) -> tuple[DoneUnits, int]:
     revoke_leases(folder)
     done = DoneUnits(len(plan.units), each_record(folder, plan))
     pending = done.pending()
     backend.prepare(LocalFolder(folder), num_tasks=len(pending))
+    if on_pieces is not None and isinstance(backend, InlineBackend) and len(plan.units) == 1:
+        backend.tell_pieces(on_pieces)
     progress = Progress(plan, done, folder / EVENTS, on_progress)
     with closing(progress):
         progress.note("start", units_pending=len(pending), machine=describe_machine(), cwd=os.getcwd())

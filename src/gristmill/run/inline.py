@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gristmill.count_pipeline import CountJob
     from gristmill.engines.cuda.late import LateEngine
     from gristmill.pipeline import Job
+    from gristmill.training.counting import OnPieces
 
 LOOK_EVERY_S = 0.1
 SWITCH_S = 0.0005
@@ -83,6 +84,13 @@ class InlineBackend:
             counter_bytes=self.budget.counter_bytes,
         )
         self._job = make_job_of(prepare, self._tokenizer)
+
+    def tell_pieces(self, on_pieces: OnPieces) -> None:
+        """Let a count, which is prepared and has one unit, tell what it has counted before it is written; not
+        where memory is short, as what is told comes on top."""
+        assert self._job is not None
+        if isinstance(self._job.plan, CountPlan) and not self._is_frugal:
+            self._job = replace(self._job, on_pieces=on_pieces)
 
     def run(self, tasks: Sequence[Task], progress: Progress) -> Generator[Outcome, None, None]:
         """Outcomes of tasks, as they come; tasks are started in order."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -35,35 +35,34 @@ OnLearning = Callable[[int, int], None]
 """Called with the tokens there are and the tokens wanted."""
 
 
+class Begun(NamedTuple):
+    """Pieces in memory, ready for the first merge."""
+
+    learning: Learning
+    num_symbols: int
+    """Of all pieces, each as often as it occurs."""
+
+
 def learn_merges(
-    config: TrainConfig, folder: Path, inventory: Inventory, on_learning: OnLearning | None
+    config: TrainConfig,
+    folder: Path,
+    inventory: Inventory,
+    *,
+    begun: Begun | None,
+    on_learning: OnLearning | None,
 ) -> Merges:
-    """Learn from an inventory, or go on from a checkpoint in the folder; what would not fit is refused."""
+    """Learn from an inventory, or go on from a checkpoint in the folder; what would not fit is refused.
+
+    `begun`: its pieces are in memory already, and there was no checkpoint."""
     if inventory.summary.num_pieces == 0:
         raise RunError(f"{inventory.path}: holds no pieces; there is nothing to learn from")
-    learn, vocab_size = config.learn, config.learn.vocab_size
+    vocab_size = config.learn.vocab_size
     assert vocab_size is not None
-    num_threads = config.run.workers or num_cores()
-    summary = inventory.summary
-    _check_memory(config, num_pieces=summary.num_pieces, total_bytes=summary.total_bytes)
-    pieces = inventory.load()
     key = cache(lambda: _learning_key(config, inventory))
-    learning = Learning(
-        pieces,
-        _resumed(folder, key, _start(config, pieces, is_marked=inventory.cut.marks)),
-        vocab_size=vocab_size,
-        min_frequency=learn.min_frequency,
-        max_token_length=learn.max_token_length,
-        tie_break=learn.tie_break,
-        num_threads=num_threads,
-    )
+    learning, num_symbols = begun or _load_and_begin(config, folder, inventory, key)
     events = LearningEvents(
-        folder,
-        vocab_size=vocab_size,
-        text_bytes=learning.text_bytes,
-        num_symbols=count_characters(pieces) if inventory.cut.marks else learning.text_bytes,
+        folder, vocab_size=vocab_size, text_bytes=learning.text_bytes, num_symbols=num_symbols
     )
-    del pieces  # learning has its own copy
     written = time.monotonic()
 
     def report(progress: Progress) -> None:
@@ -77,8 +76,48 @@ def learn_merges(
             written = time.monotonic()
 
     merges = learning.run(report)
-    events.end(len(merges.tokens), merges.counts)
+    events.end(merges.num_tokens, merges.counts)
     return merges
+
+
+def begin_learning(
+    config: TrainConfig, pieces: Pieces, *, is_marked: bool, resumed: Callable[[Start], Start] | None = None
+) -> Begun:
+    """Take the pieces for learning; what would not fit is refused.
+
+    `resumed` gives the start after merges that were learned before."""
+    learn = config.learn
+    assert learn.vocab_size is not None
+    check_memory(config, num_pieces=len(pieces.counts), total_bytes=len(pieces.text))
+    start = _start(config, pieces, is_marked=is_marked)
+    learning = Learning(
+        pieces,
+        resumed(start) if resumed else start,
+        vocab_size=learn.vocab_size,
+        min_frequency=learn.min_frequency,
+        max_token_length=learn.max_token_length,
+        tie_break=learn.tie_break,
+        num_threads=num_learners(config),
+    )
+    return Begun(learning, count_characters(pieces) if is_marked else learning.text_bytes)
+
+
+def num_learners(config: TrainConfig) -> int:
+    """Threads that learn."""
+    return config.run.workers or num_cores()
+
+
+def _load_and_begin(
+    config: TrainConfig, folder: Path, inventory: Inventory, key: Callable[[], bytes]
+) -> Begun:
+    summary = inventory.summary
+    check_memory(config, num_pieces=summary.num_pieces, total_bytes=summary.total_bytes)
+    return begin_learning(
+        config,
+        inventory.load(),
+        is_marked=inventory.cut.marks,
+        resumed=lambda start: _resumed(folder, key, start),
+    )
 
 
 def check_training(config: TrainConfig) -> None:
@@ -86,7 +125,7 @@ def check_training(config: TrainConfig) -> None:
     learn, count = config.learn, config.count
     assert learn.vocab_size is not None
     check_special_tokens(learn)
-    _check_memory(config, num_pieces=0, total_bytes=0)  # whatever is counted
+    check_memory(config, num_pieces=0, total_bytes=0)  # whatever is counted
     if not learn.from_counts:
         build_cut(settle_cut(config))
     # Of the alphabet, what is there whatever the text.
@@ -106,7 +145,7 @@ def _start(config: TrainConfig, pieces: Any, *, is_marked: bool) -> Start:
     )
 
 
-def _check_memory(config: TrainConfig, *, num_pieces: int, total_bytes: int) -> None:
+def check_memory(config: TrainConfig, *, num_pieces: int, total_bytes: int) -> None:
     """Refuse before starting what would not fit."""
     assert config.learn.vocab_size is not None
     arrays = total_bytes + 16 * num_pieces
@@ -114,7 +153,7 @@ def _check_memory(config: TrainConfig, *, num_pieces: int, total_bytes: int) -> 
         num_pieces=num_pieces,
         num_symbols=total_bytes,
         vocab_size=config.learn.vocab_size,
-        num_threads=config.run.workers or num_cores(),
+        num_threads=num_learners(config),
     )
     allowed = memory_of(config.run) if is_frugal(config.run) else available_memory()
     if needed > allowed:

@@ -41,12 +41,12 @@ class LearningEvents:
     def end(self, num_tokens: int, counts: NDArray[np.int64]) -> None:
         """Learning is over: how it went, in few points."""
         first = num_tokens - len(counts)
-        places = np.unique(np.geomspace(1, max(len(counts), 1), CURVE_POINTS).astype(np.int64)) - 1
+        places = sorted({*np.geomspace(1, max(len(counts), 1), CURVE_POINTS).astype(int).tolist()})
         sums = np.cumsum(counts)
         curve = [
-            (first + place + 1, int(counts[place]), self._squeezed(int(sums[place])))
-            for place in places.tolist()
-            if place < len(counts)
+            (first + place, int(counts[place - 1]), self._squeezed(int(sums[place - 1])))
+            for place in places
+            if place <= len(counts)
         ]
         spent = int(sums[-1]) if len(counts) else 0
         self._write("trained", num_tokens, bytes_per_token=self._squeezed(spent), curve=curve)

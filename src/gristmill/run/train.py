@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gristmill.config import TrainConfig
+from gristmill.run.ahead import Ahead
 from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
 from gristmill.run.cutting import check_counts, load_base
@@ -86,18 +87,22 @@ def train(
     clock = Phases()
     with locked(folder):
         try:
-            outcome = _count(config, folder, force=force, on_progress=on_progress, early=early)
-            clock.end("count", outcome.peak_memory_bytes if outcome else None)
-            inventory, left_out = _inventory(config, folder)
-            if is_frugal(config.run):
-                give_back_memory()
-            with ThreadPoolExecutor(1, "aside") as aside:
+            with ThreadPoolExecutor(1, "aside") as aside, Ahead(config, folder, aside) as ahead:
+                how: dict[str, Any] = {"force": force, "on_progress": on_progress, "early": early}
+                outcome = _count(config, folder, **how, on_pieces=ahead.offer)
+                clock.end("count", outcome.peak_memory_bytes if outcome else None)
+                inventory, left_out = _inventory(config, folder)
+                if is_frugal(config.run):
+                    give_back_memory()
                 sample = aside.submit(cut_sample, folder, inventory.cut) if outcome else None
-                merges = learn_merges(config, folder, inventory, on_learning)
+                merges = learn_merges(
+                    config, folder, inventory, begun=ahead.begun(), on_learning=on_learning
+                )
                 clock.end("learn")
-                writing = aside.submit(_write, output, config, inventory, merges)
-                fit = _assess(config, sample.result(), merges) if sample else None
-                writing.result()
+                # Native for the most part, while texts are made and written.
+                fitting = aside.submit(_assess, config, sample.result(), merges) if sample else None
+                _write(output, config, inventory, merges)
+                fit = fitting.result() if fitting else None
             clock.end("assess")
             result = TrainResult(
                 output=str(output.path),

@@ -5,52 +5,64 @@ Counts are added up, so neither how many threads there are nor which of them tak
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Empty, Full, Queue
 
 from gristmill.engines import Bytes, Offsets
-from gristmill.training.counting import PieceCounter
+from gristmill.training.counting import OnPieces, PieceCounter
 from gristmill.training.inventory import Summary
 
 Batch = tuple[Bytes, Offsets, int]
 
 
 class CounterTeam:
-    """Counts with so many threads; the caller's goes on reading meanwhile."""
+    """Counts with so many threads: the caller's reads for the others, and counts when they have enough."""
 
     def __init__(self, counter: PieceCounter, *, num_threads: int) -> None:
         self._counters = [counter, *(counter.twin(number) for number in range(1, num_threads))]
-        self._batches: Queue[Batch | None] = Queue(maxsize=1)
+        self._batches: Queue[Batch | None] = Queue(maxsize=max(1, num_threads - 1))
         self._failure: BaseException | None = None
         self._threads = [
             threading.Thread(target=self._count, args=(each,), name="count", daemon=True)
-            for each in (self._counters if num_threads > 1 else [])
+            for each in self._counters[1:]
         ]
         for thread in self._threads:
             thread.start()
 
     def add(self, text: Bytes, offsets: Offsets, *, weight: int) -> None:
         """Count documents of one flat buffer, now or soon; nobody may change it any more."""
-        if not self._threads:
-            self._counters[0].add(text, offsets, weight=weight)
-            return
         self._raise_failure()
-        self._batches.put((text, offsets, weight))
+        try:
+            if self._threads:
+                self._batches.put_nowait((text, offsets, weight))
+                return
+        except Full:
+            pass
+        self._counters[0].add(text, offsets, weight=weight)
 
-    def finish(self, path: Path) -> Summary:
-        """Write everything counted as one inventory."""
+    def finish(self, path: Path, *, on_pieces: OnPieces | None = None) -> Summary:
+        """Write everything counted as one inventory; `on_pieces` is told first, if all of it is in memory."""
+        for text, offsets, weight in self._waiting():
+            self._counters[0].add(text, offsets, weight=weight)
         self._stop()
         self._raise_failure()
         first, *twins = self._counters
-        return first.finish(path, twins)
+        return first.finish(path, twins, on_pieces=on_pieces)
 
     def abandon(self) -> None:
         """Let the threads end; what waits is not counted."""
+        for _ in self._waiting():
+            pass
+        self._stop()
+
+    def _waiting(self) -> Iterator[Batch]:
+        """Batches that no thread has begun with."""
         try:
-            while True:
-                self._batches.get_nowait()
+            while (batch := self._batches.get_nowait()) is not None:
+                yield batch
         except Empty:
-            self._stop()
+            pass
 
     def _stop(self) -> None:
         for _ in self._threads:

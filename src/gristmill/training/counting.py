@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gristmill import _native
 from gristmill.drafts import Draft, reported
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import ConfigError, InputError
 from gristmill.training.cut import Cut, build_cut, encode_cut
-from gristmill.training.inventory import Summary, merge_inventories, write_draft
+from gristmill.training.inventory import Inventory, Pieces, Summary, merge_inventories, write_draft
 
 LEAST_BYTES = 256 << 10
 BYTES_A_PIECE = 128
 """Of 100 MB of mixed text, for each distinct piece; more text has fewer new ones."""
 MAX_EXPECTED = 1 << 20
 WhenFull = Literal["spill", "forget"]
+OnPieces = Callable[[Pieces], None]
+"""Called with all that was counted."""
+
+
+class _Gathered(NamedTuple):
+    pieces: Pieces
+    dropped_count: int
+    max_undercount: int
 
 
 class PieceCounter:
@@ -56,17 +64,31 @@ class PieceCounter:
         twin.__dict__.update(self.__dict__, _counter=self._counter.twin(), _number=number, runs=[])
         return twin
 
-    def finish(self, path: Path, twins: Sequence[PieceCounter] = ()) -> Summary:
-        """Write everything that this and its twins have counted as one inventory, and remove the runs."""
+    def finish(
+        self, path: Path, twins: Sequence[PieceCounter] = (), *, on_pieces: OnPieces | None = None
+    ) -> Summary:
+        """Write everything that this and its twins have counted as one inventory, and remove the runs.
+
+        Where there are no runs, `on_pieces` is told the pieces before they are written."""
         for twin in twins:
             self.runs += twin.runs
             twin.runs = []
+        if not self.runs and on_pieces is not None:
+            return self._tell_and_write(path, twins, on_pieces)
         if not self.runs:
             return write_draft(path, lambda draft: self._write(draft, twins))
         self._spill(twins)
         report = merge_inventories(self.runs, path)
         self.discard()
         return report.summary
+
+    def take(self) -> Pieces:
+        """Everything counted, in memory; nothing is counted after that."""
+        if self.runs:
+            path = self._folder / "all.pieces"
+            self.finish(path)
+            return Inventory(path).load()
+        return self._gather(()).pieces
 
     def discard(self) -> None:
         """Remove the runs."""
@@ -89,6 +111,22 @@ class PieceCounter:
         path = self._folder / f"run-{self._number}-{len(self.runs):05d}.pieces"
         write_draft(path, lambda draft: self._write(draft, twins))
         self.runs.append(path)
+
+    def _gather(self, twins: Sequence[PieceCounter]) -> _Gathered:
+        try:
+            text, offsets, counts, *rest = self._counter.gather([twin._counter for twin in twins])
+        except OverflowError as error:
+            raise InputError(str(error)) from error
+        return _Gathered(Pieces(text, offsets, counts), *rest)
+
+    def _tell_and_write(self, path: Path, twins: Sequence[PieceCounter], on_pieces: OnPieces) -> Summary:
+        pieces, dropped, undercount = self._gather(twins)
+        on_pieces(pieces)
+
+        def write(draft: Draft) -> Summary:
+            return Summary(*_native.write_inventory(self._about, *pieces, dropped, undercount, draft.write))
+
+        return write_draft(path, write)
 
     def _write(self, draft: Draft, twins: Sequence[PieceCounter]) -> Summary:
         try:

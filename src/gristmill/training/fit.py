@@ -61,7 +61,7 @@ def merge_counts(merges: Merges) -> list[tuple[int, int]]:
     """Sizes of the vocabulary, and how often the pair that was merged there occurred."""
     num_new = len(merges.counts)
     chosen = sorted({*np.linspace(0, max(num_new - 1, 0), CURVE_POINTS).astype(int).tolist()})
-    first = len(merges.tokens) - num_new + 1
+    first = merges.num_tokens - num_new + 1
     return [(first + i, int(merges.counts[i])) for i in chosen if i < num_new]
 
 
@@ -119,7 +119,7 @@ def measure_fit(
         sources=dict(sorted(by_source.items(), key=lambda item: -item[1].num_bytes)),
         scripts={name: share for name, share in usage.scripts().items() if share.num_bytes},
         num_unused=max(num_unused, 0),
-        unused_share=max(num_unused, 0) / max(len(merges.tokens) - num_special, 1),
+        unused_share=max(num_unused, 0) / max(merges.num_tokens - num_special, 1),
         curve=compression_curve(usage.by_token, merges, text),
     )
 
@@ -130,7 +130,7 @@ def compression_curve(by_token: NDArray[np.int64], merges: Merges, text: Share) 
     A vocabulary that lacks the last merges gives the two halves where this one gives a merged token: so the
     merges are taken back one by one, and each costs as many tokens as it had made."""
     num_new = len(merges.counts)
-    num_before = len(merges.tokens) - num_new
+    num_before = merges.num_tokens - num_new
     learned = np.ascontiguousarray(merges.rules[len(merges.rules) - num_new :])
     made = np.concatenate([[0], np.cumsum(_native.take_back_rules(learned, by_token))])
     num_tokens = (text.num_tokens + made[-1] - made).tolist()

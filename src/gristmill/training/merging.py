@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from threading import Thread
 from typing import Literal, NamedTuple
 
@@ -21,19 +22,35 @@ TieBreak = Literal["tokenizers", "bytes"]
 REPORT_S = 0.25
 
 
-class Merges(NamedTuple):
-    """What was learned, and what it was learned on top of."""
+class Merges:
+    """What was learned, and what it was learned on top of; texts are made when they are asked for."""
 
-    symbols: Symbols
-    tokens: list[str]
-    """By id, as tokenizer.json writes them."""
-    rules: NDArray[np.uint32]
-    """All merges in order, known ones first, a row each: left id, right id, id of the merged token."""
-    counts: NDArray[np.int64]
-    """How often the pair of each learned merge occurred when it was merged."""
+    def __init__(self, learner: _native.Learner, start: Start) -> None:
+        self._learner = learner
+        self._start = start
+        self.symbols: Symbols = start.symbols
+        self.num_tokens = learner.num_tokens
+        self.rules: NDArray[np.uint32] = np.concatenate([start.known, learner.rules()])
+        """All merges in order, known ones first, a row each: left id, right id, id of the merged token."""
+        self.counts = learner.counts()
+        """How often the pair of each learned merge occurred when it was merged."""
 
-    pairs: list[tuple[str, str]]
-    """The merges as tokenizer.json writes them."""
+    @cached_property
+    def tokens(self) -> list[str]:
+        """By id, as tokenizer.json writes them."""
+        before = self._start.tokens
+        return before + token_texts(*self._learner.tokens(len(before)), self.symbols)
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The merges as tokenizer.json writes them."""
+        left, right = (map(self.tokens.__getitem__, self.rules[:, side].tolist()) for side in (0, 1))
+        return list(zip(left, right, strict=True))
+
+    def compile_bytes(self, *, takes_whole: bool, num_threads: int) -> _native.Model:
+        """What encodes pieces, where symbols are bytes: no text is made for it."""
+        assert self.symbols == "bytes"
+        return self._learner.model(takes_whole, num_threads)
 
 
 class Progress(NamedTuple):
@@ -84,20 +101,19 @@ class Learning:
         except ValueError as error:
             raise InputError(f"no merges can be learned from these pieces: {error}") from error
 
+    def advance(self, seconds: float) -> bool:
+        """Learn for about so long, so that `run` has less to do; whether there is nothing left."""
+        return self._learner.advance(seconds)
+
     def run(self, report: Callable[[Progress], None] | None = None) -> Merges:
         """Learn to the end, after which the pieces are gone; `report` is called a few times a second and may
         raise to stop."""
         while not self._learner.advance(REPORT_S):
             if report is not None:
                 report(Progress(self._learner.num_tokens, self.rules))
-        symbols, start = self._start.symbols, self._start.tokens
-        tokens = start + token_texts(*self._learner.tokens(len(start)), symbols)
-        rules = self.rules()
-        left, right = (map(tokens.__getitem__, rules[:, side].tolist()) for side in (0, 1))
-        pairs = list(zip(left, right, strict=True))
         # Giving the memory of many pieces back takes a while, and nobody need wait for it.
         Thread(target=self._learner.forget_pieces, name="forget").start()
-        return Merges(symbols, tokens, rules, self._learner.counts(), pairs)
+        return Merges(self._learner, self._start)
 
     @property
     def text_bytes(self) -> int:
