@@ -9,10 +9,10 @@ from typing import NoReturn
 GC_THRESHOLD = 200_000
 """New objects before cycles are looked for: few are made here, and most objects are modules that stay."""
 STACK_SLOTS = 33_000
-"""Of the frame that the command runs in. CPython takes its stack from the system in pieces of 16 KB, or of the
-power of two that the next frame needs; what that frame calls has the rest of the piece, here a quarter of a
-megabyte. Imports nest so deep that they went over the end of a small piece and back a thousand times, and each
-time the system took memory back, for which it interrupts all other threads."""
+"""Of the frame that the command runs in. CPython takes its stack from the system in pieces of 16 KB, or of
+the power of two that the next frame needs; what that frame calls has the rest of the piece, here a quarter of
+a megabyte. Imports nest so deep that they went over the end of a small piece and back a thousand times, and
+each time the system took memory back, for which it interrupts all other threads."""
 
 
 def run() -> NoReturn:
