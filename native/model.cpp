@@ -40,14 +40,20 @@ void PairTable::drop_repeated(std::vector<Merge>& merges) {
     merges.erase(merges.begin(), std::unique(merges.rbegin(), merges.rend(), is_repeated).base());
 }
 
-void PairTable::build(std::span<const Merge> merges) {
-    std::vector<uint64_t> pairs;
-    for (const Merge& merge : merges) pairs.push_back(pair(merge.left, merge.right));
-    if (!hash_.build(pairs)) throw ModelError("no perfect hash was found for its merges");
+void PairTable::build(std::span<const Merge> merges, const PerfectHash::Found& known) {
+    if (known.seeds.empty()) {
+        std::vector<uint64_t> pairs;
+        for (const Merge& merge : merges) pairs.push_back(pair(merge.left, merge.right));
+        if (!hash_.build(pairs)) throw ModelError("no perfect hash was found for its merges");
+    } else if (!hash_.take(merges.size(), known)) {
+        throw ModelError("the places kept of its merges are of other merges");
+    }
     merges_.assign(hash_.num_places(), {kNothing, kNothing, kNoRank, kNoId});
     filter_.assign(1 << 14, 0);
     for (const Merge& merge : merges) {
-        merges_[hash_.place(pair(merge.left, merge.right))] = merge;
+        Merge& at = merges_[hash_.place(pair(merge.left, merge.right))];
+        if (at.left != kNothing) throw ModelError("two of its merges have one place");
+        at = merge;
         uint64_t h = filter_hash(pair(merge.left, merge.right));
         filter_[h >> 50] |= 1ull << (h >> 44 & 63);
     }
@@ -87,7 +93,8 @@ uint32_t TokenTable::find(std::string_view bytes) const {
     }
 }
 
-void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable) {
+void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable,
+                        const PerfectHash::Found& known) {
     std::vector<Token> found;
     std::vector<uint64_t> hashes;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
@@ -96,9 +103,17 @@ void ShortTokens::build(std::span<const std::string_view> tokens, std::span<cons
         found.push_back({key, id, is_reachable[id] != 0});
         hashes.push_back(key.hash());
     }
-    if (!hash_.build(hashes)) throw ModelError("no perfect hash was found for its tokens");
+    if (known.seeds.empty()) {
+        if (!hash_.build(hashes)) throw ModelError("no perfect hash was found for its tokens");
+    } else if (!hash_.take(hashes.size(), known)) {
+        throw ModelError("the places kept of its tokens are of other tokens");
+    }
     tokens_.assign(hash_.num_places(), {{}, kNoId, false});
-    for (const Token& token : found) tokens_[hash_.place(token.key.hash())] = token;
+    for (size_t i = 0; i < found.size(); ++i) {
+        Token& at = tokens_[hash_.place(hashes[i])];
+        if (at.id != kNoId) throw ModelError("two of its tokens have one place");
+        at = found[i];
+    }
 }
 
 void CoverFilter::build(std::span<const std::string_view> tokens, std::span<const uint32_t> ids) {
@@ -181,7 +196,7 @@ Model::Model(ModelInput input)
         if (!std::is_sorted(input.merges.begin(), input.merges.end(), is_before)) {
             std::sort(input.merges.begin(), input.merges.end(), is_before);
         }
-        pairs_.build(input.merges);
+        pairs_.build(input.merges, is_pruned ? input.merge_places : PerfectHash::Found{});
     });
     for (auto token : tokens_) longest_token_ = std::max(longest_token_, token.size());
     if (symbols_ == Symbols::bytes) {
@@ -236,7 +251,7 @@ Model::Model(ModelInput input)
         prune_merges(input.merges);
     }
     build_both([&](size_t i) {
-        if (i == 1) return index_tokens();
+        if (i == 1) return index_tokens(input.token_places);
         std::vector<bool> is_result(tokens_.size());
         for (const Merge& merge : input.merges) is_result[merge.result] = true;
         std::vector<uint32_t> results;
@@ -250,8 +265,8 @@ Model::Model(ModelInput input)
     }
 }
 
-void Model::index_tokens() {
-    short_tokens_.build(tokens_, reachable_);
+void Model::index_tokens(const PerfectHash::Found& token_places) {
+    short_tokens_.build(tokens_, reachable_, token_places);
     long_views_ = tokens_;
     for (auto& token : long_views_) {
         if (token.size() <= ShortKey::kMaxBytes) token = {};
@@ -297,7 +312,7 @@ void Model::prune_merges(std::vector<Merge>& merges) {
     }
     if (needed.size() < merges.size()) {
         merges = std::move(needed);
-        pairs_.build(merges);
+        pairs_.build(merges, {});
     }
     std::vector<std::pair<uint32_t, uint32_t>>().swap(last_pairs_);
 }

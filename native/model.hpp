@@ -38,7 +38,9 @@ public:
 
     // Of two merges of one pair the later one counts.
     static void drop_repeated(std::vector<Merge>& merges);
-    void build(std::span<const Merge> merges);
+    // `known` is what a table of the same merges found, or empty.
+    void build(std::span<const Merge> merges, const PerfectHash::Found& known);
+    PerfectHash::Found found() const { return hash_.found(); }
 
     static uint64_t pair(uint32_t left, uint32_t right) { return left | uint64_t{right} << 32; }
     // Where the merge of the pair lies if there is one; it is being fetched.
@@ -91,7 +93,9 @@ public:
         uint32_t id;
         bool is_reachable;
     };
-    void build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable);
+    // `known` is what a table of the same tokens found, or empty.
+    void build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable, const PerfectHash::Found& known);
+    PerfectHash::Found found() const { return hash_.found(); }
     // The token of these bytes, or nullptr.
     const Token* find(const ShortKey& key, uint64_t hash) const {
         const Token& token = tokens_[hash_.place(hash)];
@@ -213,6 +217,8 @@ struct ModelInput {
     std::unordered_map<uint32_t, std::string> unproducible;
     // By id, where it is known already, with merges that are pruned already; empty: to be found out.
     std::vector<uint8_t> reachable;
+    // Likewise, where the places of pruned merges and of short tokens are known already.
+    PerfectHash::Found merge_places, token_places;
     // That build tables, 2 at most.
     size_t num_threads = 2;
 };
@@ -263,7 +269,7 @@ private:
     void check_reachable();
     // Leaves out merges that no text can need (docs/design.md, one way to each token); they are in order.
     void prune_merges(std::vector<Merge>& merges);
-    void index_tokens();
+    void index_tokens(const PerfectHash::Found& token_places);
 
     Symbols symbols_;
     bool whole_piece_first_;

@@ -12,12 +12,25 @@ bool PerfectHash::build(std::span<const uint64_t> keys) {
     return false;
 }
 
-// Buckets of many keys choose their places first, those of one or two fill the gaps.
-bool PerfectHash::place_all(std::span<const uint64_t> keys) {
-    size_t buckets = std::bit_ceil(std::max<size_t>(keys.size() / 4, 2));
-    num_places_ = keys.size() + keys.size() / 4 + 1;
+bool PerfectHash::take(size_t num_keys, const Found& found) {
+    make_buckets(num_keys);
+    if (found.seeds.size() != seeds_.size()) return false;
+    factor_ = found.factor;
+    seeds_ = found.seeds;
+    return true;
+}
+
+void PerfectHash::make_buckets(size_t num_keys) {
+    size_t buckets = std::bit_ceil(std::max<size_t>(num_keys / 4, 2));
+    num_places_ = num_keys + num_keys / 4 + 1;
     shift_ = 64 - static_cast<unsigned>(std::countr_zero(buckets));
     seeds_.assign(buckets, 0);
+}
+
+// Buckets of many keys choose their places first, those of one or two fill the gaps.
+bool PerfectHash::place_all(std::span<const uint64_t> keys) {
+    make_buckets(keys.size());
+    size_t buckets = seeds_.size();
     std::vector<uint32_t> begin(buckets + 1), order(buckets);
     for (uint64_t key : keys) ++begin[(key * factor_ >> shift_) + 1];
     for (size_t b = 0; b < buckets; ++b) order[b] = static_cast<uint32_t>(b);

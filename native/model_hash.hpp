@@ -19,7 +19,17 @@ public:
     }
     size_t num_places() const { return num_places_; }
 
+    // What `build` found out, and the same places again for as many keys without the search. False when it is not of so many;
+    // of other keys it is no perfect hash.
+    struct Found {
+        uint64_t factor = 0;
+        std::vector<uint16_t> seeds;
+    };
+    Found found() const { return {factor_, seeds_}; }
+    bool take(size_t num_keys, const Found& found);
+
 private:
+    void make_buckets(size_t num_keys);
     static constexpr uint32_t kSpread = 0x9E3779B1u;
     bool place_all(std::span<const uint64_t> keys);
 

@@ -267,3 +267,37 @@ def test_columns_are_named_on_the_command_line(tokenizer_path, tmp_path, capsys)
     table = pq.read_table(min((tmp_path / "out" / "parquet").iterdir()))
     assert table.column_names == ["input_ids", "labels", "attention_mask"]
     assert len(table["labels"][0].as_py()) == 16
+
+
+STACK_PROBE = """
+import resource, sys
+import gristmill.cli
+from gristmill.__main__ import run
+
+def leaf():
+    a = b = c = d = e = f = g = h = 1  # more than the frame of its caller has
+    return max(a, b, c, d, e, f, g, h)
+
+def faults_at(depth):
+    if depth:
+        return faults_at(depth - 1)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(500):
+        leaf()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def probe():
+    print(max(map(faults_at, range(300))))
+    return 0
+
+gristmill.cli.main = probe
+run() if sys.argv[1] == "as a command" else probe()
+"""
+
+
+def test_calls_of_the_command_never_take_memory_from_the_system_for_pythons_stack_again_and_again() -> None:
+    faults = {
+        how: int(subprocess.check_output([sys.executable, "-c", STACK_PROBE, how]))
+        for how in ("as a command", "without it")
+    }
+    assert faults["as a command"] < 100 < faults["without it"], faults

@@ -338,6 +338,10 @@ void test_a_perfect_hash_gives_each_key_a_place_of_its_own() {
             check(!is_taken[hash.place(key)], "no two keys share a place");
             is_taken[hash.place(key)] = true;
         }
+        PerfectHash again;
+        check(again.take(size, hash.found()) && !again.take(8 * size + 64, hash.found()), "what was found is of so many keys");
+        check(again.take(size, hash.found()), "it can be taken again");
+        for (uint64_t key : keys) check(again.place(key) == hash.place(key), "places are the same without the search");
     }
     PerfectHash hash;
     check(!hash.build(std::vector<uint64_t>{7, 7}), "equal keys have no places of their own");

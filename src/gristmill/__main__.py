@@ -6,15 +6,20 @@ import os
 import sys
 from typing import NoReturn
 
-from gristmill.cli import main
-
 GC_THRESHOLD = 200_000
 """New objects before cycles are looked for: few are made here, and most objects are modules that stay."""
+STACK_SLOTS = 33_000
+"""Of the frame that the command runs in. CPython takes its stack from the system in pieces of 16 KB, or of
+the power of two that the next frame needs; what that frame calls has the rest of the piece, here a quarter of
+a megabyte. Imports nest so deep that they went over the end of a small piece and back a thousand times, and
+each time the system took memory back, for which it interrupts all other threads."""
 
 
 def run() -> NoReturn:
     """The command as a whole process, which ends without taking apart what it holds: the system is faster."""
     gc.set_threshold(GC_THRESHOLD)
+    from gristmill.cli import main
+
     status = main()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -22,6 +27,8 @@ def run() -> NoReturn:
             stream.flush()
     os._exit(status)
 
+
+run.__code__ = run.__code__.replace(co_stacksize=STACK_SLOTS)
 
 if __name__ == "__main__":
     run()
