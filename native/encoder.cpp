@@ -13,7 +13,6 @@ namespace gristmill {
 
 namespace {
 constexpr size_t kLargest = 0xFFFFFF00u;
-constexpr size_t kLooked = 1024;  // bytes after which it is asked again what a text is made of
 constexpr size_t kBlock = 8192;            // bytes split at a time: their ends stay in L1
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
@@ -175,12 +174,13 @@ void Encoder::encode_by_transducer(std::string_view text) {
     }
 }
 
-// What is made of words goes to the transducer, what is made of characters goes one by one.
+// What is made of words goes to the transducer, the rest character by character.
 void Encoder::encode_by_characters(std::string_view text) {
+    constexpr size_t kStep = CharacterEncoder::kStep;
     while (!text.empty()) {
         bool is_dense = CharacterEncoder::is_dense(text);
-        size_t end = std::min(text.size(), kLooked);
-        while (end < text.size() && CharacterEncoder::is_dense(text.substr(end)) == is_dense) end = std::min(text.size(), end + kLooked);
+        size_t end = kStep;
+        while (end < text.size() && CharacterEncoder::is_dense(text.substr(end)) == is_dense) end += kStep;
         end = characters_.cut_from(text, end);
         if (is_dense) {
             pieces_.flush();

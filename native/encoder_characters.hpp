@@ -16,8 +16,10 @@ public:
     // parts: takes what has many symbols; nothing waits in it meanwhile.
     CharacterEncoder(const Model& model, PieceEncoder& parts) : model_(model), table_(model.characters()), parts_(parts) {}
 
-    // Has this text many characters of three bytes? A guess from some of it.
+    // Is text Chinese, Japanese or Korean for the most part? A guess from its first bytes, for as many as kStep. Other scripts are
+    // made of words, which had better be remembered.
     static bool is_dense(std::string_view text);
+    static constexpr size_t kLookedAt = 128, kStep = 512;
     // The first place from `at` on, between two characters, that no token lies across; or the end.
     size_t cut_from(std::string_view text, size_t at) const;
     // Appends the ids of a text that no token reaches out of.
