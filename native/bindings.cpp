@@ -1028,7 +1028,9 @@ NB_MODULE(_native, m) {
         })
         .def("set_word_transducer", [](Build& build) {
             // A dropped byte joins what stands beside it: then the whole stretch stays one piece.
-            if (!build.program.model->drops_bytes()) build.program.transducer = word_transducer(*build.program.model);
+            if (build.program.model->drops_bytes()) return;
+            build.program.transducer = word_transducer(*build.program.model);
+            build.program.is_cut_freely = true;
         })
         .def("add_splitter", [](Build& build, Table<uint16_t> stage1, Table<uint8_t> stage2, Table<uint16_t> next_state,
                                 Table<uint8_t> match, unsigned num_classes, bool keep_matches, bool keep_gaps) {

@@ -55,7 +55,8 @@ std::unique_ptr<Transducer> word_transducer(const Model& model) {
 }
 
 Encoder::Encoder(const Program& program, size_t cache_bytes)
-    : program_(program), table_(cache_bytes), parts_(*program.model, table_, nullptr), pieces_(*program.model, table_, &parts_) {}
+    : program_(program), table_(cache_bytes), parts_(*program.model, table_, nullptr), pieces_(*program.model, table_, &parts_),
+      characters_(*program.model, parts_) {}
 
 size_t Encoder::memory_bytes() const {
     size_t pieces = chain_pieces_[0].capacity() + chain_pieces_[1].capacity();
@@ -144,7 +145,9 @@ void Encoder::encode_stretch(std::string_view text, bool is_first) {
     bool is_prefixed = !prefix.before_normalized_tokens && prefix.where != Prefix::Where::nowhere &&
                        (prefix.where == Prefix::Where::always || is_first) && !(prefix.unless_present && text[0] == ' ');
     if (is_prefixed) text = prefixed(text);
-    if (program_.transducer) {
+    if (program_.is_cut_freely && program_.model->characters().is_built()) {
+        encode_by_characters(text);
+    } else if (program_.transducer) {
         encode_by_transducer(text);
     } else {
         encode_by_chain(text);
@@ -168,6 +171,24 @@ void Encoder::encode_by_transducer(std::string_view text) {
             start = run.ends[run.count - 1];
         }
         begin = end;
+    }
+}
+
+// What is made of words goes to the transducer, the rest character by character.
+void Encoder::encode_by_characters(std::string_view text) {
+    constexpr size_t kStep = CharacterEncoder::kStep;
+    while (!text.empty()) {
+        bool is_dense = CharacterEncoder::is_dense(text);
+        size_t end = kStep;
+        while (end < text.size() && CharacterEncoder::is_dense(text.substr(end)) == is_dense) end += kStep;
+        end = characters_.cut_from(text, end);
+        if (is_dense) {
+            pieces_.flush();
+            characters_.encode(text.substr(0, end), *out_);
+        } else {
+            encode_by_transducer(text.substr(0, end));
+        }
+        text.remove_prefix(end);
     }
 }
 

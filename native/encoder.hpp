@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "added_tokens.hpp"
+#include "encoder_characters.hpp"
 #include "encoder_pieces.hpp"
 #include "model.hpp"
 #include "normalize.hpp"
@@ -32,6 +33,7 @@ struct Program {
     bool spaces_as_marks = false;  // U+2581 in text means the same as a space
     Prefix prefix;
     std::unique_ptr<Transducer> transducer;  // null: the chain of plain splitters runs
+    bool is_cut_freely = false;  // no pre-tokenizer: wherever no token lies across
     std::vector<PlainSplitter> chain;
     std::unique_ptr<AddedTokens> raw_tokens, normalized_tokens;
 };
@@ -59,6 +61,7 @@ private:
     void encode_raw_stretch(std::string_view text, bool is_first, SpecialPolicy policy);
     void encode_stretch(std::string_view text, bool is_first);
     void encode_by_transducer(std::string_view text);
+    void encode_by_characters(std::string_view text);
     void encode_by_chain(std::string_view text);
     void push(uint32_t id);
     std::string_view normalized(std::string_view text);
@@ -67,6 +70,7 @@ private:
     const Program& program_;
     PieceTable table_;
     PieceEncoder parts_, pieces_;
+    CharacterEncoder characters_;
     IdBuffer* out_ = nullptr;
     std::vector<uint32_t> ends_;
     std::vector<PlainSplitter::Piece> chain_pieces_[2];

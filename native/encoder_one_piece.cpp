@@ -84,6 +84,17 @@ uint32_t* PieceEncoder::encode_part(std::string_view part, uint32_t* out) {
     return end;
 }
 
+uint32_t* PieceEncoder::encode_alone(std::string_view part, uint32_t* out) {
+    if (part.size() <= ShortKey::kMaxBytes) return encode_part(part, out);
+    if (part.size() > kLongestRemembered) return merge(part, out);
+    uint64_t hash = hash_bytes(part) ^ part_flag_;
+    auto found = table_.find_long(part, hash);
+    if (found.ids) return std::copy(found.ids, found.ids + found.count, out);
+    uint32_t* end = merge(part, out);
+    table_.insert_long(part, hash, out, static_cast<size_t>(end - out));
+    return end;
+}
+
 bool PieceEncoder::has_dropped_bytes(std::string_view piece) const {
     return model_.drops_bytes() && std::any_of(piece.begin(), piece.end(), [this](char c) {
                return model_.byte_id(static_cast<uint8_t>(c)) == kNoId;

@@ -27,6 +27,8 @@ public:
     void end_document(int64_t* size) { marks_.push_back({waiting_, size}); }
     // Writes what waits.
     void flush();
+    // The ids of one part of a text, while nothing waits; room for a word each byte is needed. Returns where they end.
+    uint32_t* encode_alone(std::string_view part, uint32_t* out);
 
     size_t memory_bytes() const;  // without the table
     void shrink();

@@ -259,6 +259,7 @@ Model::Model(ModelInput input)
             if (is_result[id]) results.push_back(id);
         }
         cover_.build(tokens_, results);
+        index_characters(input.merges, results);
     });
     for (uint32_t id = 0; id < tokens_.size(); ++id) {
         has_unreachable_wholes_ |= whole_piece_first_ && !tokens_[id].empty() && !reachable_[id];
@@ -277,6 +278,20 @@ void Model::index_tokens(const PerfectHash::Found& token_places) {
     for (auto token : long_views_) {
         if (!token.empty()) long_hashes_.add(hash_bytes(token));
     }
+}
+
+// Only where tokens are made of whole characters, each of which is a token: then a character is one symbol, or bytes that nothing joins.
+void Model::index_characters(std::span<const Merge> merges, std::span<const uint32_t> made) {
+    if (symbols_ != Symbols::characters || whole_piece_first_) return;
+    std::vector<bool> is_byte(tokens_.size());
+    for (uint32_t id : byte_ids_) {
+        if (id < is_byte.size()) is_byte[id] = true;
+    }
+    for (const Merge& merge : merges) {
+        bool is_joined = tokens_[merge.left].size() + tokens_[merge.right].size() == tokens_[merge.result].size();
+        if (!is_joined || !reachable_[merge.result] || is_byte[merge.left] || is_byte[merge.right]) return;
+    }
+    characters_.build(tokens_, made, byte_ids_);
 }
 
 void Model::check_reachable() {

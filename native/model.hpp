@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bloom.hpp"
+#include "character_table.hpp"
 #include "memory.hpp"
 #include "model_hash.hpp"
 #include "short_key.hpp"
@@ -106,24 +108,6 @@ public:
 private:
     PerfectHash hash_;
     HugeVector<Token> tokens_ = HugeVector<Token>(1, Token{{}, kNoId, false});
-};
-
-// A set of numbers; "has" may be wrong. Both bits of a number lie in one word.
-struct Bloom {
-    HugeVector<uint64_t> words{0, 0};
-    unsigned shift = 63;
-
-    void make_room(size_t count) {  // 16 bits for each
-        words.assign(std::bit_ceil(std::max<size_t>(count / 4, 64)), 0);
-        shift = 64 - static_cast<unsigned>(std::countr_zero(words.size()));
-    }
-    static uint64_t hash(uint64_t key) { return key * 0x9E3779B97F4A7C15ull; }
-    static uint64_t bits(uint64_t h) { return 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63); }
-    void add(uint64_t key) { words[hash(key) >> shift] |= bits(hash(key)); }
-    bool has(uint64_t key) const {
-        uint64_t h = hash(key);
-        return (words[h >> shift] & bits(h)) == bits(h);
-    }
 };
 
 // Says of a position in a text whether some token could cover it. "Yes" may be wrong, "no" never is, so where it
@@ -244,6 +228,7 @@ public:
     // Do pairs of this rank make different tokens (SentencePiece pieces of one score)? Then they go left to right.
     bool is_tied(uint32_t rank) const { return std::binary_search(tied_ranks_.begin(), tied_ranks_.end(), rank); }
     uint32_t byte_id(uint8_t b) const { return byte_ids_[b]; }
+    const uint32_t* byte_ids() const { return byte_ids_.data(); }
     // symbols == bytes: some byte has no token; text loses it before merging (as `tokenizers` has it).
     bool drops_bytes() const { return drops_bytes_; }
     uint32_t find_token(std::string_view bytes) const { return tokens_by_bytes_.find(bytes); }
@@ -260,6 +245,8 @@ public:
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
+    // Built for models of characters alone, and not for all of them.
+    const CharacterTable& characters() const { return characters_; }
     // The bytes an id stands for in decoded text.
     std::string_view decoded(uint32_t id) const { return id < decoded_.size() ? decoded_[id] : std::string_view{}; }
     std::string_view token(uint32_t id) const { return id < tokens_.size() ? tokens_[id] : std::string_view{}; }
@@ -270,6 +257,7 @@ private:
     // Leaves out merges that no text can need (docs/design.md, one way to each token); they are in order.
     void prune_merges(std::vector<Merge>& merges);
     void index_tokens(const PerfectHash::Found& token_places);
+    void index_characters(std::span<const Merge> merges, std::span<const uint32_t> made);
 
     Symbols symbols_;
     bool whole_piece_first_;
@@ -292,6 +280,7 @@ private:
     std::vector<std::pair<uint32_t, uint32_t>> last_pairs_;  // by id of a reachable token; empty once built
     bool has_unreachable_wholes_ = false;
     CoverFilter cover_;
+    CharacterTable characters_;
     size_t longest_token_ = 0;
 };
 

@@ -259,6 +259,7 @@ inline Program program(Kind kind, std::vector<AddedToken> tokens) {
         program.chain.push_back(kSplit.slow);
     } else if (is_characters(kind)) {
         program.transducer = word_transducer(*program.model);
+        program.is_cut_freely = true;
     } else {
         program.transducer = std::make_unique<Transducer>(kSplit.fast);
     }
