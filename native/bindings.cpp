@@ -526,14 +526,17 @@ int launch_kernels(uintptr_t launch, nb::ndarray<const uint64_t, nb::shape<-1, 3
 
 void bind_pack(nb::module_& m) {
     m.def("lay_out", &lay_out_width, nb::arg("ids").noconvert(), nb::arg("offsets").noconvert(), "bos"_a, "eos"_a, "width"_a);
-    m.def("launch", &launch_kernels, "launch"_a, nb::arg("kernels").noconvert(), "stream"_a, "argument"_a);
-    m.def("empty_ids", &empty_ids, "count"_a);
-    m.def("widen_ids", &widen_ids_into, nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("out").noconvert());
     m.def("plan_rows", &plan_rows_of, nb::arg("lengths").noconvert(), "num_pooled"_a, "row_length"_a, "max_pieces"_a,
           "max_tokens"_a);
     m.def("plan_rest", &plan_rest_of, nb::arg("lengths").noconvert(), "row_length"_a, "least_tokens"_a);
     bind_gather_rows<uint16_t>(m);
     bind_gather_rows<uint32_t>(m);
+}
+
+void bind_gpu(nb::module_& m) {
+    m.def("launch", &launch_kernels, "launch"_a, nb::arg("kernels").noconvert(), "stream"_a, "argument"_a);
+    m.def("empty_ids", &empty_ids, "count"_a);
+    m.def("widen_ids", &widen_ids_into, nb::arg("low").noconvert(), nb::arg("high").noconvert(), nb::arg("out").noconvert());
 }
 
 // The owner of an array may be let go of by any thread that drops the last of what stands on it.
@@ -992,6 +995,7 @@ NB_MODULE(_native, m) {
     m.def("find_invalid", &find_invalid, "buffer"_a, "offsets"_a);
     m.def("pack", &pack, "texts"_a, "replace_invalid"_a);
     bind_pack(m);
+    bind_gpu(m);
     bind_row_table(m);
     bind_count(m);
     bind_train(m);

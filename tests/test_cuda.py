@@ -4,6 +4,7 @@ for one."""
 import ctypes
 import json
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import real_tokenizers as real
 from emulated_device import EmulatedDevice
 from gristmill import _native
 from gristmill.batch import flatten_texts
+from gristmill.engines.cuda import batch as cuda_batch
 from gristmill.engines.cuda import late as late_engine
 from gristmill.engines.cuda.copies import Copies, IdPart
 from gristmill.engines.cuda.engine import NUM_SPARED, Stretch, engine_on, flagged_documents, put_on_device
@@ -183,6 +185,12 @@ def test_split_ids_are_put_together(size):
         assert np.array_equal(found, expected)
     with pytest.raises(ValueError, match="differ in length"):
         _native.widen_ids(part.low, part.high, np.empty(size + 1, np.uint32))
+
+
+@pytest.mark.parametrize("name", ["TILE", "GROUP", "STAGE", "BEHIND", "NUM_COUNTERS"])
+def test_the_driver_knows_the_sizes_of_the_kernels(name):
+    text = (cuda_batch.SOURCE / "work.h").read_text()
+    assert int(re.search(rf"#define {name} (\d+)u", text)[1]) == getattr(cuda_batch, name)
 
 
 def test_kernels_are_launched_in_order_until_one_fails():

@@ -186,11 +186,9 @@ def normalize(form: str, text: bytes) -> bytes: ...
 def launch(launch: int, kernels: NDArray[np.uint64], stream: int, argument: int) -> int:
     """Start kernels, each a row of function, grid and block, by the driver's call at an address: its status,
     of the first that fails."""
-    ...
 
 def empty_ids(count: int) -> NDArray[np.uint32]:
     """Of undefined content, in memory that was used for other arrays before."""
-    ...
 
 def widen_ids(low: NDArray[np.uint16], high: NDArray[np.uint8], out: NDArray[np.uint32]) -> None:
     """Write ids into an array, from their lower 16 bits and the 8 bits above them."""

@@ -16,7 +16,7 @@ from gristmill.engines import Bytes, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.engines.cuda.batch import max_documents
 from gristmill.engines.cuda.copies import Copies, IdPart
 from gristmill.engines.cuda.device import Device, Memory
-from gristmill.engines.cuda.slots import Added, AnySlot, AnySlots, OnDevice, Slots
+from gristmill.engines.cuda.slots import POLICIES, Added, AnySlot, AnySlots, OnDevice, Slots
 from gristmill.engines.cuda.tables import Tables, added_token_tables, build_tables
 from gristmill.engines.native import NativeEngine, as_looked_for
 from gristmill.spec import TokenizerSpec
@@ -259,8 +259,7 @@ def put_on_device(spec: TokenizerSpec, tables: Tables, device: Device) -> OnDevi
     known["seen"] = device.allocate(SEEN_BYTES)
     known["learned"] = device.allocate(64)
     added: dict[SpecialTokens, Added] = {}
-    policies: tuple[SpecialTokens, ...] = ("text", "parse")
-    for policy in policies:
+    for policy in POLICIES:
         looked_for = [
             as_looked_for(token.content, spec) if token.normalized else token.content
             for token in spec.added_tokens

@@ -17,14 +17,13 @@ from gristmill.engines.cuda.shared import (
     ANSWER,
     GREETING,
     OFFER,
-    POLICIES,
     READY,
     REQUEST,
     receive,
     room_bytes,
     room_in,
 )
-from gristmill.engines.cuda.slots import OnDevice, Slot, new_batch, new_slot
+from gristmill.engines.cuda.slots import POLICIES, OnDevice, Slot, new_batch, new_slot
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from gristmill.engines import Bytes, Engine, EngineName, Ids, Offsets, SpecialTokens
 from gristmill.engines.cuda.batch import Result
 from gristmill.engines.cuda.engine import CudaEngine
-from gristmill.engines.cuda.slots import Room
+from gristmill.engines.cuda.slots import POLICIES, Room
 from gristmill.engines.native import NativeEngine
 
 GREETING = struct.Struct("<QQ")
@@ -32,7 +32,6 @@ REQUEST = struct.Struct("<QQQ")
 """Bytes of text, documents that are not empty, and the number of the policy."""
 ANSWER = struct.Struct("<QQ")
 """Ids, and places."""
-POLICIES: tuple[SpecialTokens, ...] = ("text", "parse")
 log = logging.getLogger(__name__)
 
 PAGE_BYTES = mmap.PAGESIZE

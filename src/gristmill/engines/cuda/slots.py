@@ -18,6 +18,7 @@ BATCH_BYTES = 96 << 20
 LEAST_BYTES = 1 << 16
 BYTES_A_BYTE = 90
 """Of the device's memory, for a byte of the largest batch: about that many in all slots together."""
+POLICIES: tuple[SpecialTokens, ...] = ("text", "parse")
 MAX_SLOTS = 4
 """Enough for 16 threads; pinned memory takes long to get."""
 
