@@ -808,36 +808,37 @@ void add_documents(GuardedCounter& guarded, Bytes buffer, Offsets offsets, uint6
     guarded.counter.shrink();
 }
 
-nb::tuple spill_counters(GuardedCounter& guarded, nb::bytes about, nb::callable write, std::vector<GuardedCounter*> twins) {
-    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::spilling);
-    std::deque<GuardedCounter::Turn> turns;
-    std::vector<PieceCounter*> counters;
-    for (GuardedCounter* twin : twins) {
-        turns.emplace_back(*twin, GuardedCounter::Use::spilling);
-        counters.push_back(&twin->counter);
+// A counter and its twins, all of them taken.
+struct TakenCounters {
+    TakenCounters(GuardedCounter& first, const std::vector<GuardedCounter*>& others) {
+        turns.emplace_back(first, GuardedCounter::Use::spilling);
+        for (GuardedCounter* twin : others) {
+            turns.emplace_back(*twin, GuardedCounter::Use::spilling);
+            twins.push_back(&twin->counter);
+        }
     }
+    std::deque<GuardedCounter::Turn> turns;
+    std::vector<PieceCounter*> twins;
+};
+
+nb::tuple spill_counters(GuardedCounter& guarded, nb::bytes about, nb::callable write, std::vector<GuardedCounter*> twins) {
+    TakenCounters taken(guarded, twins);
     Sink sink = sink_of(write);
     InventorySummary summary;
     {
         nb::gil_scoped_release release;
-        summary = guarded.counter.spill({about.c_str(), about.size()}, sink, counters);
+        summary = guarded.counter.spill({about.c_str(), about.size()}, sink, taken.twins);
     }
     return tuple_of(summary);
 }
 
 // (bytes, offsets, counts, dropped count, max undercount)
 nb::tuple gather_counters(GuardedCounter& guarded, std::vector<GuardedCounter*> twins) {
-    GuardedCounter::Turn turn(guarded, GuardedCounter::Use::spilling);
-    std::deque<GuardedCounter::Turn> turns;
-    std::vector<PieceCounter*> counters;
-    for (GuardedCounter* twin : twins) {
-        turns.emplace_back(*twin, GuardedCounter::Use::spilling);
-        counters.push_back(&twin->counter);
-    }
+    TakenCounters taken(guarded, twins);
     CountedPieces counted;
     {
         nb::gil_scoped_release release;
-        counted = guarded.counter.gather(counters);
+        counted = guarded.counter.gather(taken.twins);
     }
     return nb::make_tuple(array_of(std::move(counted.bytes)), array_of(std::move(counted.offsets)),
                           array_of(std::move(counted.counts)), counted.dropped_count, counted.max_undercount);

@@ -176,14 +176,17 @@ def test_the_process_ends_with_the_run(served):
     assert not os.path.exists(os.path.dirname(served.gpu.address))
 
 
-def test_what_cannot_be_opened_is_said(tokenizer, monkeypatch):
+def test_what_cannot_be_opened_is_said(tokenizer, tmp_path, monkeypatch):
     monkeypatch.undo()
+    (tmp_path / "cupy.py").write_text("raise ImportError('no driver')")
+    monkeypatch.syspath_prepend(tmp_path)
     started = start(tokenizer)
     try:
         waited_for(lambda: started._process.has_ended)
         failure = started.failure()
         assert isinstance(failure, MissingPackageError)
         assert "gristmill[gpu]" in str(failure)
+        assert "no driver" in str(failure)
     finally:
         started.end()
 
