@@ -4,22 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/claims.hpp"
 #include "tests/small_tokenizer.hpp"
 
 namespace {
 
 using namespace gristmill;
 using Ids = std::vector<uint32_t>;
-
-int num_failures = 0;
-
-void check(bool is_right, const char* claim, std::string_view text = {}) {
-    if (is_right) return;
-    ++num_failures;
-    std::fprintf(stderr, "failed: %s", claim);
-    for (unsigned char c : text.substr(0, 120)) std::fprintf(stderr, " %02x", c);
-    std::fprintf(stderr, "\n");
-}
 
 // Han, kana and their marks, Hangul whole and in parts, half width, unassigned, ASCII, accents, emoji and what joins them.
 const std::vector<std::string> kCharacters = {

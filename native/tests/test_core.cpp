@@ -9,22 +9,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/claims.hpp"
 #include "tests/small_tokenizer.hpp"
 
 namespace {
 
 using namespace gristmill;
 using Ids = std::vector<uint32_t>;
-
-int num_failures = 0;
-
-void check(bool is_right, const char* claim, std::string_view text = {}) {
-    if (is_right) return;
-    ++num_failures;
-    std::fprintf(stderr, "failed: %s", claim);
-    for (unsigned char c : text.substr(0, 80)) std::fprintf(stderr, " %02x", c);
-    std::fprintf(stderr, "\n");
-}
 
 class Chance {
 public:
