@@ -12,7 +12,7 @@ namespace gristmill {
 
 namespace {
 
-constexpr size_t kRangeBytes = 1 << 20;      // text a thread takes at a time
+constexpr size_t kRangeBytes = 256 << 10;    // text a thread takes at a time
 constexpr size_t kMeasuredBytes = 64 << 10;  // text that tells how many ids a byte has
 
 struct Range {
@@ -21,9 +21,71 @@ struct Range {
     DocumentError error;
 };
 
-std::vector<Range> cut_ranges(const std::vector<Document>& documents, unsigned num_threads) {
+// The ids of all ranges in one array. Those of a range go there as soon as it is known how many come before them, which is
+// soon, as ranges are begun in their order: they are still in a cache then, and their memory serves the next range.
+class Gathered {
+public:
+    Gathered(std::vector<Range>& ranges, size_t total_bytes) : ranges_(ranges), total_bytes_(total_bytes), is_done_(ranges.size()) {}
+
+    // Range i has all its ids; on whichever thread.
+    void add(size_t i) {
+        size_t first, last;
+        uint32_t* to;
+        {
+            std::lock_guard lock(mutex_);
+            is_done_[i] = true;
+            if (i != num_placed_ || is_full_) return;
+            if (!capacity_) make_room(ranges_[i]);
+            first = last = i;
+            to = begin_ + num_ids_;
+            while (last < ranges_.size() && is_done_[last] && num_ids_ + ranges_[last].ids.size() <= capacity_) {
+                num_ids_ += ranges_[last++].ids.size();
+            }
+            num_placed_ = last;
+            is_full_ = last < ranges_.size() && is_done_[last];
+        }
+        for (size_t at = first; at < last; ++at) to = put(std::move(ranges_[at].ids), to);
+    }
+    // When every range has been added: `total` ids.
+    IdBuffer take(size_t total) {
+        ids_.commit(begin_ + num_ids_);
+        ids_.reserve(total - num_ids_);
+        for (; num_placed_ < ranges_.size(); ++num_placed_) {
+            IdBuffer ids = std::move(ranges_[num_placed_].ids);
+            ids_.append(ids.data(), ids.size());
+        }
+        return std::move(ids_);
+    }
+
+private:
+    // For all ranges if they are like the first, and more, as what is not written takes no memory.
+    void make_room(const Range& first) {
+        double ids_a_byte = static_cast<double>(first.ids.size()) / static_cast<double>(std::max<size_t>(first.num_bytes, 1));
+        capacity_ = static_cast<size_t>(ids_a_byte * 1.5 * static_cast<double>(total_bytes_)) + 64;
+        begin_ = ids_.reserve(capacity_);
+    }
+    static uint32_t* put(IdBuffer ids, uint32_t* to) {
+        if (ids.size()) std::memcpy(to, ids.data(), ids.size() * sizeof(uint32_t));
+        return to + ids.size();
+    }
+
+    std::vector<Range>& ranges_;
+    size_t total_bytes_;
+    std::mutex mutex_;
+    std::vector<bool> is_done_;
+    size_t num_placed_ = 0, num_ids_ = 0, capacity_ = 0;
+    bool is_full_ = false;
+    IdBuffer ids_;
+    uint32_t* begin_ = nullptr;
+};
+
+size_t bytes_of(const std::vector<Document>& documents) {
     size_t total = 0;
     for (const Document& document : documents) total += document.size;
+    return total;
+}
+
+std::vector<Range> cut_ranges(const std::vector<Document>& documents, size_t total, unsigned num_threads) {
     size_t wanted = num_threads == 1 ? SIZE_MAX : std::clamp<size_t>(total / num_threads / 8, 1 << 12, kRangeBytes);
     std::vector<Range> ranges;
     size_t begin = 0, held = 0;
@@ -150,8 +212,10 @@ void Engine::encode_range(Encoder& encoder, const std::vector<Document>& documen
 BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOptions& options) {
     BatchResult result;
     result.offsets.assign(documents.size() + 1, 0);
-    std::vector<Range> ranges = cut_ranges(documents, options.num_threads);
+    size_t total_bytes = bytes_of(documents);
+    std::vector<Range> ranges = cut_ranges(documents, total_bytes, options.num_threads);
     size_t num_threads = std::min<size_t>(options.num_threads, ranges.size());
+    Gathered gathered(ranges, total_bytes);
     std::atomic<size_t> next{0};
     run_threads(num_threads, [&](size_t) {
         Lease encoder(*this);
@@ -160,6 +224,7 @@ BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOp
             if (!options.count_only) range.ids.reserve(range.num_bytes / 3 + 64);  // a usual number of ids; it may grow
             encode_range(*encoder, documents, range.begin, range.end, options, range.ids, result.offsets.data() + 1,
                          range.error);
+            if (ranges.size() > 1 && !options.count_only) gathered.add(i);
         }
     });
     for (const Range& range : ranges) {
@@ -169,22 +234,7 @@ BatchResult Engine::encode(const std::vector<Document>& documents, const BatchOp
     }
     for (size_t i = 0; i < documents.size(); ++i) result.offsets[i + 1] += result.offsets[i];
     if (options.count_only || ranges.empty()) return result;
-    if (ranges.size() == 1) {
-        result.ids = std::move(ranges[0].ids);
-        return result;
-    }
-    auto total = static_cast<size_t>(result.offsets.back());
-    uint32_t* all = result.ids.reserve(total);
-    next = 0;
-    run_threads(num_threads, [&](size_t) {
-        for (size_t i; (i = next.fetch_add(1)) < ranges.size();) {
-            IdBuffer ids = std::move(ranges[i].ids);
-            if (ids.size()) {
-                std::memcpy(all + result.offsets[ranges[i].begin], ids.data(), ids.size() * sizeof(uint32_t));
-            }
-        }
-    });
-    result.ids.commit(all + total);
+    result.ids = ranges.size() == 1 ? std::move(ranges[0].ids) : gathered.take(static_cast<size_t>(result.offsets.back()));
     return result;
 }
 

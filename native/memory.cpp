@@ -12,7 +12,7 @@ constexpr size_t kSmallestKept = 256 << 10;
 struct Idle {
     std::mutex mutex;
     std::vector<Pages> blocks;
-    size_t num_bytes = 0, max_bytes = 16 << 20;
+    size_t num_bytes = 0, max_bytes = 64 << 20;
 
     // Gives up the oldest until `added` more bytes may be kept.
     void make_room(size_t added) {

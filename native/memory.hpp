@@ -116,7 +116,7 @@ private:
     Pages pages_;
 };
 
-// The most that is kept for next blocks, in all of the process; 16 MB unless told.
+// The most that is kept for next blocks, in all of the process; 64 MB unless told: the ids of 200 MB of text.
 void limit_idle_blocks(size_t max_bytes);
 // Lets the system have what is kept now.
 void drop_idle_blocks();

@@ -49,7 +49,7 @@ void test_no_more_is_kept_than_allowed() {
     Block again(2 * kMegabyte), next(2 * kMegabyte);
     require((again.data() == places[1] && next.data() == places[2]) || (again.data() == places[2] && next.data() == places[1]),
             "the oldest go first");
-    limit_idle_blocks(16 * kMegabyte);
+    limit_idle_blocks(64 * kMegabyte);
 }
 
 void test_threads_share_blocks() {

@@ -54,7 +54,9 @@ def run_job(job: Job) -> Outcome:
     encoder.encode(encoder.prepare([WARM_UP]))
     passes_s = []
     gc.collect()
+    encoded = None
     for _ in range(job.num_passes):
+        encoded = None  # what a pass gave is let go before the next, as in a loop over batches
         start = time.perf_counter()
         encoded = encoder.encode(documents)
         passes_s.append(time.perf_counter() - start)

@@ -197,7 +197,7 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
         "--rounds", type=int, help=f"fresh processes a method, medians shown (default: {default.rounds})"
     )
     bench.add_argument("--threads", type=int, help="threads of the parallel methods (default: all cores)")
-    bench.add_argument("--repeat", action="store_true", dest="is_repeated", help="also time a second pass")
+    bench.add_argument("--repeat", action="store_true", dest="is_repeated", help="time three more passes")
     bench.add_argument("--json", default=None, metavar="FILE", help="write raw times; - prints them")
     bench.add_argument("--plot", default=None, metavar="FILE", help="draw a bar chart (.png, .svg or .pdf)")
     bench.set_defaults(run=run_bench_command)

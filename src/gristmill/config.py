@@ -59,7 +59,7 @@ class BenchConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     threads: Annotated[int, msgspec.Meta(ge=1, le=MAX_THREADS)] | None = None
     """Threads of the parallel methods; absent: all cores."""
     is_repeated: bool = False
-    """Also time a second pass over the same documents in the same process."""
+    """Also time three more passes over the same documents in the same process."""
 
 
 class TokenizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,7 +23,13 @@ from gristmill.run.messages import Prepare, Task
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import encodes_on_gpu, is_frugal, tokenizer_to_load
 from gristmill.run.progress import Progress, WorkerState
-from gristmill.run.resources import give_back_memory, keep_blocks, keep_memory, resident_bytes
+from gristmill.run.resources import (
+    give_back_memory,
+    keep_blocks,
+    keep_few_blocks,
+    keep_memory,
+    resident_bytes,
+)
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import MAX_COMMITTING, Commit, make_job_of, run_task
 from gristmill.store import RunFolder
@@ -72,7 +78,9 @@ class InlineBackend:
         is_parallel = self._facts is not None and self._facts.engine in PARALLEL_ENGINES
         num_workers = self.budget.num_workers
         self._num_unit_threads = max(1, min(num_workers, num_tasks)) if is_parallel else 1
-        if not self._is_frugal:
+        if self._is_frugal:
+            keep_few_blocks()
+        else:
             keep_blocks(self._num_unit_threads, self.budget.blocks.block_bytes)
         prepare = Prepare(
             folder=store.url,

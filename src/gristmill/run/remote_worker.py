@@ -21,7 +21,7 @@ from gristmill.run.folder import PLAN
 from gristmill.run.loading import load_configured
 from gristmill.run.messages import Done, Failed, Load, Prepare, Task
 from gristmill.run.process import ONE_THREAD
-from gristmill.run.resources import resident_bytes
+from gristmill.run.resources import keep_few_blocks, resident_bytes
 from gristmill.run.settle import TokenizerFacts, facts_of
 from gristmill.run.worker import failure_of, make_job_of, run_task
 from gristmill.store import RemoteFolder
@@ -63,6 +63,7 @@ class RemoteWorker:
 
     def __init__(self) -> None:
         os.environ.update(ONE_THREAD)
+        keep_few_blocks()
         self._turn = threading.Lock()
         self._tokenizer: Tokenizer | None = None
         self._prepared: tuple[bytes, Job | CountJob] | None = None

@@ -43,6 +43,11 @@ def keep_blocks(num_threads: int, block_bytes: int) -> None:
     _native.limit_idle_blocks(num_threads * IDLE_BLOCKS * block_bytes)
 
 
+def keep_few_blocks() -> None:
+    """Let a process that is one of several, or whose memory matters, keep little memory of blocks."""
+    _native.limit_idle_blocks(MOST_IDLE_BYTES)
+
+
 def keep_what_is_left(table_bytes: int) -> None:
     """Let a process whose tables of pieces hold so much keep fewer blocks that are done, the larger they are:
     its memory then grows little after the first hundred megabytes of text."""

@@ -36,7 +36,7 @@ from gristmill.run.messages import (
     Worked,
     Written,
 )
-from gristmill.run.resources import keep_what_is_left, resident_bytes
+from gristmill.run.resources import keep_few_blocks, keep_what_is_left, resident_bytes
 from gristmill.run.settle import facts_of
 from gristmill.store import RemoteFolder, open_folder
 
@@ -85,6 +85,7 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     answer(Loaded(facts, resident_bytes()))
     prepare = receive()
     assert isinstance(prepare, Prepare)
+    keep_few_blocks()
     job = make_job_of(prepare, tokenizer)
     room = threading.Semaphore(MAX_COMMITTING)
 
