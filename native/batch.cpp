@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 
 #include "threads.hpp"
 #include "utf8.hpp"
@@ -36,6 +37,7 @@ public:
             is_done_[i] = true;
             if (i != num_placed_ || is_full_) return;
             if (!capacity_) make_room(ranges_[i]);
+            if (is_full_) return;
             first = last = i;
             to = begin_ + num_ids_;
             while (last < ranges_.size() && is_done_[last] && num_ids_ + ranges_[last].ids.size() <= capacity_) {
@@ -48,7 +50,7 @@ public:
     }
     // When every range has been added: `total` ids.
     IdBuffer take(size_t total) {
-        ids_.commit(begin_ + num_ids_);
+        if (capacity_) ids_.commit(begin_ + num_ids_);
         ids_.reserve(total - num_ids_);
         for (; num_placed_ < ranges_.size(); ++num_placed_) {
             IdBuffer ids = std::move(ranges_[num_placed_].ids);
@@ -61,8 +63,13 @@ private:
     // For all ranges if they are like the first, and more, as what is not written takes no memory.
     void make_room(const Range& first) {
         double ids_a_byte = static_cast<double>(first.ids.size()) / static_cast<double>(std::max<size_t>(first.num_bytes, 1));
-        capacity_ = static_cast<size_t>(ids_a_byte * 1.5 * static_cast<double>(total_bytes_)) + 64;
-        begin_ = ids_.reserve(capacity_);
+        auto wanted = static_cast<size_t>(ids_a_byte * 1.5 * static_cast<double>(total_bytes_)) + 64;
+        try {
+            begin_ = ids_.reserve(wanted);
+            capacity_ = wanted;
+        } catch (const std::bad_alloc&) {
+            is_full_ = true;  // a system that counts what is not written: all is put together in the end
+        }
     }
     static uint32_t* put(IdBuffer ids, uint32_t* to) {
         if (ids.size()) std::memcpy(to, ids.data(), ids.size() * sizeof(uint32_t));
