@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # what they do import is in the extra `test`.
 READERS   := mosaicml-streaming==0.13.0 litdata==0.2.76
 
-NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc native/emulator/* src/gristmill/engines/cuda/*.h src/gristmill/engines/cuda/*.cu)
+NATIVE    := $(wildcard native/*.cpp native/*.hpp native/*.inc native/bindings/* native/emulator/* src/gristmill/engines/cuda/*.h src/gristmill/engines/cuda/*.cu)
 SANITIZED := build/sanitized
 # The system's, if it is new enough for CMakeLists.txt.
 CMAKE     := $(shell printf '3.18\n%s\n' "$$(cmake --version 2>/dev/null | sed -n '1s/.* //p')" | sort -CV \

@@ -21,7 +21,7 @@ FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
 SOURCES = "\n".join(
     path.read_text(encoding="utf-8") for path in sorted((ROOT / "src" / "gristmill").rglob("*.py"))
 )
-BINDINGS = (ROOT / "native" / "bindings.cpp").read_text(encoding="utf-8")
+READ_BINDINGS = (ROOT / "native" / "bindings" / "read.cpp").read_text(encoding="utf-8")
 SHOWN_ELSEWHERE = {"__init__", "__main__", "_native", "bench_methods", "bench_worker", "bench_report"}
 SHOWN_ELSEWHERE |= {"stopwatch", "unicode_data"}
 
@@ -33,7 +33,7 @@ def reasons():
     found |= set(re.findall(r'\("(too_large|bad_utf8|empty)",', SOURCES))
     found |= set(re.findall(r'reason = "(\w+)" if', SOURCES))
     found |= set(re.findall(r'reason = .* else "(\w+)"', SOURCES))
-    (native,) = re.findall(r'for \(const char\* name : \{"", (.*?)\}\)', BINDINGS)
+    (native,) = re.findall(r'for \(const char\* name : \{"", (.*?)\}\)', READ_BINDINGS)
     return found | set(re.findall(r'"(\w+)"', native))
 
 

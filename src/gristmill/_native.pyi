@@ -1,4 +1,4 @@
-"""Types of the compiled core (native/bindings.cpp)."""
+"""Types of the compiled core (native/bindings)."""
 
 from collections.abc import Callable
 from typing import Any
