@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
-import os
 import statistics
 import sys
 import time
@@ -25,152 +23,15 @@ from pathlib import Path
 import cupy
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-import adversarial_texts as adversarial
+from gpu_side import NUM_CORES, Resident, Side, learn, prepared, same
+from gpu_texts import expand, hostile_sets, read_sets
 from gristmill.batch import flatten_texts
-from gristmill.engines.cuda.batch import NUM_LONG, NUM_LONGER, NUM_SECTIONS, Batch, scratch_bytes
-from gristmill.engines.cuda.cupy_device import CupyDevice
-from gristmill.engines.cuda.engine import Stretch, engine_on, flagged_documents, put_on_device
-from gristmill.engines.cuda.tables import WORD_BITS, build_tables
-from gristmill.engines.native import compile_model, compile_native
-from gristmill.load import LoadOptions, load_source
+from gristmill.engines.cuda.batch import NUM_LONG, NUM_LONGER, NUM_SECTIONS
+from gristmill.engines.cuda.tables import WORD_BITS
 from sources import tokenizer_sources
 
 RESULTS = Path(__file__).parent / "results" / "gpu"
 STAGES = ("exact", "resident", "pinned", "rivals")
-NUM_CORES = os.cpu_count() or 1
-
-
-class Side:
-    """A tokenizer with both engines."""
-
-    def __init__(self, source, defines, word_bits):
-        started = time.perf_counter()
-        loaded = load_source(source, LoadOptions())
-        self.source = source
-        self.native = compile_native(loaded.spec)
-        self.tables = build_tables(loaded.spec, compile_model(loaded.spec), word_bits=word_bits)
-        self.device = CupyDevice(self.tables, defines=defines)
-        self.on = put_on_device(loaded.spec, self.tables, self.device)
-        self.engine = engine_on(self.on, self.native)
-        self.asked = engine_on(self.on, self.native, num_spared=0)  # for all of the text
-        self.spec = loaded.spec
-        self.prepared = {}
-        self.open_s = time.perf_counter() - started
-
-    def reference(self, buffer, offsets):
-        return self.native.encode_batch(buffer, offsets, special_tokens="text", num_threads=NUM_CORES)
-
-    def new_batch(self, num_bytes):
-        scratch = {"scratch": self.device.allocate(scratch_bytes(self.tables, num_bytes))}
-        return Batch(self.device, self.tables, self.on.known | scratch, num_bytes=num_bytes)
-
-    @property
-    def added(self):
-        return self.on.added["text"].work
-
-
-def read_sets(folder):
-    sets = {}
-    for path in sorted(folder.glob("*.json*")):
-        raw = path.read_bytes()
-        docs = json.loads(lzma.decompress(raw) if path.suffix == ".xz" else raw)
-        docs = [doc.encode() for doc in docs if doc]
-        sets[path.name.split(".")[0]] = (docs[: len(docs) * 2 // 5], docs[len(docs) * 2 // 5 :])
-    sets["mix"] = tuple([doc for parts in sets.values() for doc in parts[i]] for i in (0, 1))
-    return sets
-
-
-def hostile_sets(num_fuzz):
-    """Runs of every class, tiny documents, borders at every offset of a tile, long pieces of all kinds."""
-    chance = np.random.default_rng(5)
-
-    def letters(alphabet, count):
-        return "".join(np.array(list(alphabet))[chance.integers(0, len(alphabet), count)])
-
-    low, every = "abcdefghijklmnopqrstuvwxyz", "".join(map(chr, range(33, 127)))
-    runs = [
-        "a",
-        "A",
-        "1",
-        " ",
-        "\n",
-        "\r",
-        "\t",
-        "'",
-        ".",
-        "/",
-        "é",
-        "水",
-        "の",
-        "한",
-        "\u0301",
-        "🙂",
-        "١",
-        "\u00a0",
-        "s",
-        "ab",
-    ]
-    points = np.array([*range(33, 0xD800), *range(0xE000, 0x20000)], np.uint32)
-    word = "Borders 12 at every's offset\n\n  of a tile, поле 水車 "
-    text = (word * 40000).encode()
-    whole = [text[i * 993 : (i + 1) * 993].decode("utf-8", "ignore") for i in range(1984)]
-    return {
-        "fuzz": adversarial.random_texts(num_fuzz, seed=7, parts=("<|endoftext|>", "<|im_start|>")),
-        "runs to 100 KB": [
-            run * (n // len(run.encode())) + "x"
-            for run in runs
-            for n in (31, 32, 33, 64, 992, 993, 5000, 65535, 65537, 100000)
-        ],
-        "runs of 1 MB": [run * (1_000_000 // len(run.encode())) for run in runs],
-        "runs of 10 MB": [run * (10_000_000 // len(run.encode())) for run in runs],
-        "one-character documents": list(letters(every + " \n", 500_000)),
-        "empty documents": ["", "a", "", "", " b", ""] * 50_000,
-        "borders at every offset": whole,
-        "random ASCII": [letters(every, 8192) for _ in range(1000)],
-        "random words": [" ".join(letters(low, n) for n in chance.integers(3, 12, 1000)) for _ in range(500)],
-        "random letters, runs of 1000": [letters(low, 1000) for _ in range(8000)],
-        "random letters, runs of 4000": [letters(low, 4000) for _ in range(2000)],
-        "random letters, runs of 60000": [letters(low, 60_000) for _ in range(200)],
-        "random digits, runs of 500": [
-            " ".join(letters("0123456789", 500) for _ in range(8)) for _ in range(1000)
-        ],
-        "spaces and newlines": [letters("  \n\t", 4000) for _ in range(2000)],
-        "random code points": [
-            points[chance.integers(0, len(points), 2000)].tobytes().decode("utf-32-le") for _ in range(1000)
-        ],
-    }
-
-
-def expand(docs, total, seed):
-    """Documents in shuffled rounds up to so many bytes, with the order they come in."""
-    chance = np.random.default_rng(seed)
-    sizes = np.array([len(doc) for doc in docs])
-    order = [chance.permutation(len(docs)) for _ in range(int(total // sizes.sum()) + 1)]
-    order = np.concatenate(order)
-    order = order[: int(np.searchsorted(np.cumsum(sizes[order]), total))]
-    buffer = np.frombuffer(b"".join([docs[i] for i in order]), np.uint8)
-    return buffer, np.concatenate([[0], np.cumsum(sizes[order])]), order
-
-
-def gather(ids, ends, order):
-    return np.concatenate([ids[ends[i] : ends[i + 1]] for i in order]), np.diff(ends)[order]
-
-
-def same(side, docs):
-    """Both engines on the documents: (equal, share on the CPU, seconds of the cuda engine)."""
-    buffer, offsets = flatten_texts(docs)
-    engine = side.asked
-    engine.num_documents = engine.num_fallbacks = 0
-    started = time.perf_counter()
-    ids, ends = engine.encode_batch(buffer, offsets, special_tokens="text", num_threads=NUM_CORES)
-    took = time.perf_counter() - started
-    their_ids, their_ends = side.reference(buffer, offsets)
-    return (
-        bool(np.array_equal(ids, their_ids) and np.array_equal(ends, their_ends)),
-        engine.fallback_rate,
-        took,
-    )
 
 
 def exact(side, sets, hostile):
@@ -202,86 +63,6 @@ def on_gpu_ms(side, docs):
     room = Resident(side, max(len(buffer) + 4096, 8 * len(offsets)))
     room.load(buffer, offsets)
     return min(room.total_ms(is_learning=True) for _ in range(3))
-
-
-def kept_documents(side, docs):
-    """Those that the GPU does by itself."""
-    buffer, offsets = flatten_texts(docs)
-    batch = side.new_batch(len(buffer) + 4096)
-    batch.submit(buffer, offsets[:-1].astype(np.uint32), side.added, is_learning=False)
-    ids = side.device.pinned(4 * len(buffer) + 64)
-    starts = side.device.pinned(4 * len(docs) + 64)
-    result = batch.fetch(ids, starts)
-    batch.complete()
-    bad = set(flagged_documents(offsets, Stretch(0, len(docs)), result.flagged).tolist())
-    return [doc for i, doc in enumerate(docs) if i not in bad], result.num_missed
-
-
-def learn(side, docs):
-    for _ in range(3):
-        buffer, offsets = flatten_texts(docs)
-        side.engine.encode_batch(buffer, offsets, special_tokens="text", num_threads=NUM_CORES)
-
-
-class Resident:
-    """A large batch on the GPU, with each kernel timed."""
-
-    def __init__(self, side, num_bytes):
-        self.side = side
-        self.batch = side.new_batch(num_bytes)
-
-    def load(self, buffer, offsets):
-        self.batch.submit(buffer, offsets[:-1].astype(np.uint32), self.side.added, is_learning=False)
-        self.side.device.reach(self.batch._computed)
-
-    def timed(self, *, is_learning):
-        batch, stream = self.batch, self.side.device._streams["compute"]
-        launches = batch.launches(is_learning=is_learning)
-        events = [cupy.cuda.Event() for _ in range(len(launches) + 1)]
-        events[0].record(stream)
-        for i, launch in enumerate(launches):
-            self.side.device.run([launch], batch._work)
-            events[i + 1].record(stream)
-        events[-1].synchronize()
-        names = [kernel for kernel, _, _ in launches]
-        between = [cupy.cuda.get_elapsed_time(a, b) for a, b in pairwise(events)]
-        self.side.device.read(batch._memory["counters"], batch._counters, "compute")
-        self.side.device.reach(self.side.device.mark("compute"))
-        return dict(zip(names, between, strict=True)), cupy.cuda.get_elapsed_time(events[0], events[-1])
-
-    def total_ms(self, *, is_learning):
-        """All kernels, timed as a whole: marks between them take as long as some of them."""
-        batch, stream = self.batch, self.side.device._streams["compute"]
-        first, last = cupy.cuda.Event(), cupy.cuda.Event()
-        first.record(stream)
-        batch._run(is_learning=is_learning)
-        last.record(stream)
-        last.synchronize()
-        return cupy.cuda.get_elapsed_time(first, last)
-
-    def poison(self):
-        for name in ("out", "doc_ids", "stage", "arena"):
-            self.batch._memory[name].array.fill(0xEE)
-        cupy.cuda.Device().synchronize()
-
-    def is_equal(self, ids, starts):
-        count = int(self.batch._counters[3])
-        if count != len(ids):
-            return False
-        out = self.batch._memory["out"].array[: count * self.batch.id_type.itemsize].view(self.batch.id_type)
-        docs = self.batch._memory["doc_ids"].array[: 4 * len(starts)].view(np.uint32)
-        wanted = cupy.asarray(ids.astype(self.batch.id_type)), cupy.asarray(starts.astype(np.uint32))
-        return bool((out == wanted[0]).all()) and bool((docs == wanted[1]).all())
-
-
-def prepared(side, name, docs, num_bytes):
-    """Documents that the GPU does by itself, up to so many bytes, with their ids and how many each has."""
-    if (name, num_bytes) not in side.prepared:
-        docs, _ = kept_documents(side, docs)
-        buffer, offsets, order = expand(docs, num_bytes, 3)
-        ids, counts = gather(*side.reference(*flatten_texts(docs)), order)
-        side.prepared[name, num_bytes] = buffer, offsets, order, ids, counts
-    return side.prepared[name, num_bytes]
 
 
 def resident(side, sets, num_bytes, *, is_cold):
@@ -448,7 +229,29 @@ def best(call):
     return min(took)
 
 
-def main() -> int:
+def measured(side, sets, hostile, arguments):
+    """The figures of every stage that was asked for; what the tables learned comes between cold and warm."""
+    stages, num_bytes, found = arguments.stages, int(arguments.gb * 1e9), {}
+    if arguments.cold and "resident" in stages:
+        found["cold"] = resident(side, sets, num_bytes, is_cold=True)
+    for known, _ in sets.values():
+        learn(side, known)
+    found["learned"] = side.on.known["learned"].array.view(np.uint32)[:2].get().tolist()
+    print("  learned", found["learned"], flush=True)
+    if "resident" in stages:
+        found["resident"] = resident(side, sets, num_bytes, is_cold=False)
+    if "pinned" in stages:
+        found["pinned"] = pinned(
+            side, sets, num_bytes, batch_bytes=arguments.batch_mb << 20, num_slots=arguments.slots
+        )
+    if "rivals" in stages:
+        found["rivals"] = rivals(side, sets, min(num_bytes, 1_000_000_000))
+    if "exact" in stages:
+        found["exact"] = exact(side, sets, hostile)
+    return found
+
+
+def parsed_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -465,34 +268,22 @@ def main() -> int:
     parser.add_argument("--batch-mb", type=int, default=96)
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--results", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parsed_arguments()
     arguments.results.mkdir(parents=True, exist_ok=True)
     sets = read_sets(arguments.texts)
     if arguments.sets:
         sets = {name: sets[name] for name in arguments.sets}
-    num_bytes = int(arguments.gb * 1e9)
     hostile = hostile_sets(arguments.fuzz) if "exact" in arguments.stages else {}
     is_equal = True
     for name, source in tokenizer_sources(arguments.tokenizers, only=arguments.only or ()).items():
         side = Side(str(source), arguments.define, arguments.word_bits)
         print(name, "opened in", round(side.open_s, 2), "s", side.tables.sizes, flush=True)
         found = {"tokenizer": name, "gpu": gpu_name(), "cores": NUM_CORES, "open_s": side.open_s}
-        if arguments.cold and "resident" in arguments.stages:
-            found["cold"] = resident(side, sets, num_bytes, is_cold=True)
-        for known, _ in sets.values():
-            learn(side, known)
-        found["learned"] = side.on.known["learned"].array.view(np.uint32)[:2].get().tolist()
-        print("  learned", found["learned"], flush=True)
-        if "resident" in arguments.stages:
-            found["resident"] = resident(side, sets, num_bytes, is_cold=False)
-        if "pinned" in arguments.stages:
-            found["pinned"] = pinned(
-                side, sets, num_bytes, batch_bytes=arguments.batch_mb << 20, num_slots=arguments.slots
-            )
-        if "rivals" in arguments.stages:
-            found["rivals"] = rivals(side, sets, min(num_bytes, 1_000_000_000))
-        if "exact" in arguments.stages:
-            found["exact"] = exact(side, sets, hostile)
+        found |= measured(side, sets, hostile, arguments)
         rows = [row for stage in (*STAGES, "cold") for row in found.get(stage, []) if "is_equal" in row]
         is_equal &= all(row["is_equal"] for row in rows)
         path = arguments.results / f"{name}.json"

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu import RESULTS, read_sets
+from gpu import RESULTS
+from gpu_texts import read_sets
 from sources import tokenizer_sources
 
 NUM_FILES = 8

@@ -14,7 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpu import RESULTS, Side, adversarial, read_sets, same
+from gpu import RESULTS
+from gpu_side import Side, same
+from gpu_texts import adversarial, read_sets
 from sources import tokenizer_sources
 
 TOOLS = ("memcheck", "racecheck")
