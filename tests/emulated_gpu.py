@@ -21,13 +21,13 @@ class LoggingDevice(EmulatedDevice):
                 log.write(f"{work['num_bytes']} {os.environ.get('CUDA_VISIBLE_DEVICES')}\n")
 
 
-def put_on_emulated(spec, native):
+def build_on_emulated(spec, native):
     tables = build_tables(spec, native.model, word_bits=18, is_padded=True)
     return engine.put_on_device(spec, tables, LoggingDevice(tables))
 
 
 def main():
-    engine.put_on_gpu = put_on_emulated
+    engine.build_on_gpu = build_on_emulated
     gpu.main()
 
 

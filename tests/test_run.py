@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import weakref
 from contextlib import closing
 
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ import gristmill
 from gristmill.config import RunConfig
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
 from gristmill.job import read_job_file
+from gristmill.pipeline import UnitOutput
 from gristmill.plan import Unit, UnitPlan
 from gristmill.records import Ledger, UnitRecord
 from gristmill.run.done import DoneUnits
@@ -97,6 +99,25 @@ def test_no_row_is_padded_because_a_unit_ended(tokenizer, corpus, tmp_path, mode
     if mode == "concat":
         assert ledger.padding < 300
     assert len(rows_of(tmp_path / "out")) == ledger.rows
+
+
+def test_no_block_is_held_while_what_is_left_is_packed(tokenizer, corpus, tmp_path, monkeypatch):
+    add, finish = UnitOutput.add, UnitOutput.finish_packing
+    seen, held = [], []
+
+    def watch(output, documents, *others, **options):
+        seen.append(weakref.ref(documents.text))
+        add(output, documents, *others, **options)
+
+    def look(output, **options):
+        held.extend(text for text in seen if text() is not None)
+        finish(output, **options)
+
+    monkeypatch.setattr(UnitOutput, "add", watch)
+    monkeypatch.setattr(UnitOutput, "finish_packing", look)
+    run(tokenizer, corpus[0], tmp_path / "out", write__format="parquet", pack__sequence_length=100)
+    assert len(seen) > 10
+    assert held == []
 
 
 def test_a_dropped_tail_is_counted(tokenizer, corpus, tmp_path):

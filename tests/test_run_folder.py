@@ -256,6 +256,16 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):
     assert not (tmp_path / "imported").exists()
 
 
+def test_a_worker_that_fails_says_why_and_ends_while_its_run_may_still_speak_to_it():
+    worker = WorkerProcess(is_frugal=False)
+    worker.orders.write(b'{"type": "load", "tokenizer": {"source": "./nowhere"}}\n')
+    assert b"no such file" in worker.answers.read()  # to its end
+    words = worker.last_words()
+    worker.end()
+    assert "ended with status 1:" in words
+    assert words.endswith("and no hub name (owner/name)")
+
+
 def test_as_many_workers_start_early_as_the_memory_holds(monkeypatch, tokenizer, tmp_path):
     from gristmill.run import early, process
 

@@ -70,13 +70,13 @@ def open_on_gpu(loaded: Loaded, native: NativeEngine | None = None) -> Engine:
         return open_cuda(loaded.spec, native)
 
 
-def put_on_gpu(loaded: Loaded, native: NativeEngine) -> OnDevice:
+def open_for_others(loaded: Loaded, native: NativeEngine) -> OnDevice:
     """The native engine's tables on a GPU, for other processes."""
     from gristmill.engines.cuda import engine
 
     with _refused_by_gpu(loaded):
         assert loaded.spec is not None
-        return engine.put_on_gpu(loaded.spec, native)
+        return engine.build_on_gpu(loaded.spec, native)
 
 
 @contextmanager

@@ -65,11 +65,7 @@ def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> Un
     """Read, encode, pack and write a unit; its `commit` checks that it balances and lets it be seen."""
     output = UnitOutput(job, unit.index, limit)
     try:
-        for index, path, documents in output.watch.each("parse", output.input.batches(unit)):
-            with output.watch("encode"):
-                kept, tokens = _encode(job, documents)
-            output.add(kept, tokens, path, slice_index=index)
-            on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
+        _take_blocks(job, unit, output, on_block)
         output.finish_packing(is_last=False)
         return output
     except BaseException:
@@ -91,6 +87,16 @@ def pack_tails(job: Job, records: Iterable[UnitRecord], *, limit: Limit) -> Unit
     except BaseException:
         output.abandon()
         raise
+
+
+def _take_blocks(job: Job, unit: Unit, output: UnitOutput, on_block: OnBlock) -> None:
+    """Read and encode all blocks of a unit; none is held when this is done."""
+    for index, path, documents in output.watch.each("parse", output.input.batches(unit)):
+        with output.watch("encode"):
+            kept, tokens = _encode(job, documents)
+        output.add(kept, tokens, path, slice_index=index)
+        on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
+        del kept, tokens  # not held while the next block is read
 
 
 def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBatch]:

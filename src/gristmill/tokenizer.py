@@ -314,12 +314,12 @@ def move_to_gpu(tokenizer: Tokenizer) -> tuple[Tokenizer, LateEngine]:
     return moved, late
 
 
-def put_on_gpu(tokenizer: Tokenizer) -> OnDevice:
+def lend_gpu(tokenizer: Tokenizer) -> OnDevice:
     """What a native tokenizer has on a GPU that this process drives for others."""
     from gristmill import engine_choice
 
     assert isinstance(tokenizer._engine, NativeEngine)
-    return engine_choice.put_on_gpu(tokenizer._loaded, tokenizer._engine)
+    return engine_choice.open_for_others(tokenizer._loaded, tokenizer._engine)
 
 
 def share_gpu(tokenizer: Tokenizer, address: str, batch_bytes: int) -> Tokenizer:

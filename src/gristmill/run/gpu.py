@@ -84,11 +84,11 @@ def main() -> None:
 def _serve(load: Load) -> None:
     from gristmill.engines.cuda.serving import serve
     from gristmill.run.loading import load_configured
-    from gristmill.tokenizer import put_on_gpu
+    from gristmill.tokenizer import lend_gpu
 
     assert load.tokenizer is not None
     assert load.gpu is not None
-    on = put_on_gpu(load_configured(load.tokenizer))
+    on = lend_gpu(load_configured(load.tokenizer))
     serve(on, load.gpu.address, max_bytes=load.gpu.batch_bytes)
 
 

@@ -69,6 +69,8 @@ def main() -> None:
     except Exception as error:
         traceback.print_exc()
         answer(failure_of(error))
+        sys.stderr.flush()
+        os._exit(1)  # a thread waits for standard input, which the interpreter cannot end beside
 
 
 def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None]) -> None:

@@ -235,7 +235,7 @@ class CudaEngine:
 
 def open_cuda(spec: TokenizerSpec, native: NativeEngine) -> CudaEngine:
     """The engine on this machine's GPU."""
-    return engine_on(put_on_gpu(spec, native), native)
+    return engine_on(build_on_gpu(spec, native), native)
 
 
 def engine_on(
@@ -245,8 +245,8 @@ def engine_on(
     return CudaEngine(native, Slots(on, batch_bytes), on.device, num_spared=num_spared)
 
 
-def put_on_gpu(spec: TokenizerSpec, native: NativeEngine) -> OnDevice:
-    """What an engine has on this machine's GPU."""
+def build_on_gpu(spec: TokenizerSpec, native: NativeEngine) -> OnDevice:
+    """The tables of a tokenizer, built and put on this machine's GPU."""
     from gristmill.engines.cuda.cupy_device import CupyDevice
 
     tables = build_tables(spec, native.model)
