@@ -178,6 +178,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_again_through_transformers(mo
         raise huggingface_hub.errors.LocalEntryNotFoundError("no way")
 
     asked = []
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", refuse)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *where, **_: asked.append(where) or [])
     with pytest.raises(TokenizerError, match=r"the hub cannot be reached; check the network.*its files$"):

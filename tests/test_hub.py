@@ -267,6 +267,9 @@ def test_without_a_network_the_error_says_so_and_a_copy_serves(place):
     said = place.all(place.job("out"), status=2, **away)
     assert "someone/tiny: http://127.0.0.1:9 cannot be reached" in said
     assert "check the network, HF_ENDPOINT and proxies" in said
+    by_url = ["tokenize", f"hf://datasets/{REPO}/held/a.jsonl", "-t", place.tokenizer, "--eos-id", 0]
+    said = place.all([*by_url, "-o", place.folder / "out"], status=2, **away)
+    assert f"{REPO}/held/a.jsonl: cannot be reached ([Errno 111] Connection refused); check the" in said
     said = end(place.tokenize("out", HF_HUB_OFFLINE="1"), status=2)
     assert "someone/tiny: is not all in the cache, and HF_HUB_OFFLINE forbids to fetch it" in said
     end(place.tokenize("few", "--max-rows", 3))

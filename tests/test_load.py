@@ -664,6 +664,23 @@ def test_a_hub_name_fetches_the_needed_files_only_and_then_works_offline(hub):
 NOWHERE = "no such file or folder here, and as a hub name"
 
 
+def test_without_a_network_the_cache_serves_and_what_it_lacks_is_said(hub):
+    away = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    online = hub("'someone/tiny'")
+    assert hub("'someone/tiny'", **away) == online
+    said = hub("'someone/other'", **away)
+    assert said.startswith(f"TokenizerError {NOWHERE} 'someone/other' is not in the cache, and the hub")
+
+
+def test_without_a_network_a_file_that_may_be_on_the_hub_is_not_done_without(hub, tmp_path):
+    hub("'someone/tiny'")
+    (cached,) = tmp_path.rglob("snapshots/*/tokenizer_config.json")
+    cached.unlink()
+    assert "is not in the cache, and the hub cannot be reached" in hub(
+        "'someone/tiny'", HF_ENDPOINT="http://127.0.0.1:9"
+    )
+
+
 @pytest.mark.parametrize("name", ["llama3/tokenizer.json", "tokenizer.model", "a/b.tiktoken", "vocab.TXT"])
 def test_the_name_of_a_file_never_goes_to_the_hub(name, monkeypatch):
     went = lambda *_, **__: pytest.fail("went to the hub")  # noqa: E731

@@ -4,6 +4,7 @@ at once."""
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -35,6 +36,18 @@ LASTING_NAMES = (
 )
 """Of errors that stores' own packages raise where credentials are missing or refused."""
 
+UNREACHED_NAMES = (
+    "ConnectError",
+    "ConnectTimeout",
+    "ClientConnectorError",
+    "EndpointConnectionError",
+    "ConnectTimeoutError",
+)
+"""Of errors of httpx, aiohttp and botocore where nothing answers."""
+
+STRANGER_PATIENCE_S = 2.0
+"""With a store that was never reached, until it is said to be out of reach."""
+
 PASSING_STATUSES = (408, 425, 429)
 """Of HTTP, among those that blame the client."""
 
@@ -52,20 +65,33 @@ def is_lasting(error: BaseException) -> bool:
     return is_refused or isinstance(error, LASTING) or type(error).__name__ in LASTING_NAMES
 
 
+def is_unreached(error: BaseException) -> bool:
+    """Whether nobody was there to answer."""
+    is_named = any(kind.__name__ in UNREACHED_NAMES for kind in type(error).__mro__)
+    return is_named or isinstance(error, ConnectionRefusedError | socket.gaierror)
+
+
 def retried(
     call: Callable[[], Result],
     *,
     is_lasting: Callable[[BaseException], bool] = is_lasting,
+    is_known: bool = True,
 ) -> Result:
-    """What a call gives; one that fails for a passing reason is made again, each time after a longer wait."""
+    """What a call gives; one that fails for a passing reason is made again, each time after a longer wait.
+
+    A known store was reached before, and may be gone for a moment; another one may not be there at all."""
+    began = time.monotonic()
     for attempt in range(MAX_ATTEMPTS):
         try:
             return call()
         except Exception as error:  # stores raise what they like
             if is_lasting(error):
                 raise
+            said = " ".join(str(error).split())[:300] or type(error).__name__
+            if not is_known and is_unreached(error) and time.monotonic() - began >= STRANGER_PATIENCE_S:
+                remedy = "check the network, the address or endpoint, and proxies"
+                raise UnreachableError(f"cannot be reached ({said}); {remedy}") from error
             if attempt == MAX_ATTEMPTS - 1:
-                said = " ".join(str(error).split())[:300] or type(error).__name__
                 raise UnreachableError(f"tried {MAX_ATTEMPTS} times, at last: {said}") from error
         # Those who were turned away together do not come back together.
         time.sleep(min(FIRST_WAIT_S * 2**attempt, LONGEST_WAIT_S) * random.uniform(0.5, 1.0))

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 
 from gristmill.errors import InputError, MissingPackageError
+from gristmill.retry import is_unreached
 
 Answer = TypeVar("Answer")
 REPO_TYPE = "dataset"
@@ -23,7 +24,6 @@ FIRST_WAIT_S = 1.0
 MAX_WAIT_S = 300.0
 """A hub that asks for more patience than this gets none."""
 BUSY = (408, 429, 500, 502, 503, 504)
-UNREACHED = ("ConnectError", "ConnectTimeout")
 HOPELESS = ("UnsupportedProtocol", "InvalidURL", "TooManyRedirects")
 """What the hub sends the client to is no address; asked again, it would be none again."""
 TRANSPORTS = {"httpx", "httpcore"}
@@ -172,7 +172,7 @@ def wait_before_retry(error: Exception, attempt: int, *, is_known_hub: bool = Fa
         return asked_s if response.status_code in BUSY and asked_s <= MAX_WAIT_S else None
     is_transport = type(error).__module__.split(".")[0] in TRANSPORTS
     name = type(error).__name__
-    is_worth_it = name not in HOPELESS and (is_known_hub or name not in UNREACHED)
+    is_worth_it = name not in HOPELESS and (is_known_hub or not is_unreached(error))
     return wait_s if is_transport and is_worth_it else None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gristmill.errors import MissingPackageError, TokenizerError
 from gristmill.load.folder import ROLE_FILES, TOKENIZER_FILES
+from gristmill.retry import UnreachableError, is_unreached, retried
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _FILE_ENDINGS = (".json", ".model", ".tiktoken", ".txt")
@@ -35,7 +36,11 @@ def download_tokenizer(
             f"{_nowhere(name)} needs huggingface_hub: pip install 'gristmill[hub]'"
         ) from error
 
+    is_reached = _is_reached(name, revision=revision, token=token)
+
     def fetch(file: str, commit: str | None) -> Path:
+        if not is_reached:
+            return _find_cached(name, file, revision=commit or revision, cache_dir=cache_dir)
         path = huggingface_hub.hf_hub_download(
             name,
             file,
@@ -51,6 +56,36 @@ def download_tokenizer(
         for file in ROLE_FILES:
             _fetch_optional(fetch, file, name, commit)
     return path
+
+
+def _is_reached(name: str, *, revision: str | None, token: str | bool | None) -> bool:
+    """Whether somebody answers for the hub, or may not be asked; the package would ask for half a minute."""
+    import huggingface_hub
+
+    url = huggingface_hub.hf_hub_url(name, TOKENIZER_FILES[0], revision=revision)
+    try:
+        retried(
+            lambda: huggingface_hub.get_hf_file_metadata(url, token=token),
+            is_lasting=lambda error: not is_unreached(error),
+            is_known=False,
+        )
+    except UnreachableError:
+        return False
+    except Exception:  # met again by the download, where it is said what it means
+        return True
+    return True
+
+
+def _find_cached(name: str, file: str, *, revision: str | None, cache_dir: str | Path | None) -> Path:
+    """What the cache has of a hub that is out of reach; a file it knows nothing of may well be there."""
+    from huggingface_hub import errors, try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, file, cache_dir=cache_dir, revision=revision)
+    if isinstance(found, str):
+        return Path(found)
+    if found is None:
+        raise errors.LocalEntryNotFoundError(f"{file} is not in the cache")
+    raise errors.EntryNotFoundError(f"{file} was not on the hub when it was last asked")
 
 
 def is_out_of_reach(name: str, error: TokenizerError) -> bool:

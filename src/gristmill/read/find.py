@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from gristmill.config import ReadConfig
@@ -245,17 +246,18 @@ def _list_near(path: str) -> list[str]:
 
 def _find_remote(url: str, config: ReadConfig, listing: Listing) -> list[Found]:
     store, path = open_store(url)
+    ask = partial(retried, is_known=False)
     is_web = url.startswith(WEB_PROTOCOLS)
     try:
         # A question mark in a web address begins its query.
         if "*" in path if is_web else glob.has_magic(path):
-            entries = _list_entries(store, retried(lambda: store.glob(path, detail=True)).values())
+            entries = _list_entries(store, ask(lambda: store.glob(path, detail=True)).values())
             known = [found for found in entries if _is_match(found.path, config, listing)]
             return _require(known, url, [found.path for found in entries])
-        info = retried(lambda: store.info(path))
+        info = ask(lambda: store.info(path))
         if info["type"] != "directory":
             return [Found(url, *describe_entry(store, info))]
-        entries = _list_entries(store, retried(lambda: store.find(path, detail=True)).values())
+        entries = _list_entries(store, ask(lambda: store.find(path, detail=True)).values())
         under = _url_of(store, path).rstrip("/") + "/"
         shown = [found for found in entries if not _is_hidden(found.path.removeprefix(under))]
         return _require([found for found in shown if _is_known(found.path, config, listing)], url, entries)
