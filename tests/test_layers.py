@@ -12,8 +12,8 @@ LAYERS = (
     {"errors"},
     {"retry"},
     {
-        *("config", "files", "plain_arrays", "records", "sample", "scripts", "spec", "stopwatch"),
-        *("unicode_data", "versions", "yaml_text", "_native"),
+        *("config", "direct_file", "files", "plain_arrays", "records", "sample", "scripts", "spec"),
+        *("stopwatch", "unicode_data", "versions", "yaml_text", "_native"),
     },
     {"hub"},
     {"drafts", "job", "layout", "ledger", "limits"},

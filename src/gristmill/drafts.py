@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gristmill.direct_file import ALIGNED_BYTES, DirectFile, open_direct
 from gristmill.errors import RunError
 from gristmill.records import FileRecord
 
 COPY_BYTES = 1 << 20
+LARGE_BYTES = 256 << 10
+"""From a write of this size on, a file goes past the page cache."""
 NO_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 REMEDIES = {
     errno.ENOSPC: "free some space",
@@ -36,6 +39,9 @@ REMEDIES = {
 class Draft:
     """A file being written: under a hidden name until `commit`; on the shelf, where whoever must clean up
     finds it."""
+
+    _direct: DirectFile | None = None
+    """Where the file is written past the page cache; then it alone writes."""
 
     def __init__(self, path: Path, shelf: list[Draft], *, is_hashed: bool = True) -> None:
         self.path = path
@@ -62,24 +68,30 @@ class Draft:
         if not view.nbytes:
             return 0
         view = view.cast("B")
-        if self._hash is not None:
-            self._hash.update(view)
+        before = self.num_bytes
         with reported(self.path):
-            self._file.write(view)
-        self.num_bytes += len(view)
-        return len(view)
+            if self._direct is None and len(view) >= LARGE_BYTES:
+                head = -before % ALIGNED_BYTES
+                self._append(view[:head])
+                view = view[head:]
+                self._file.flush()
+                self._direct = open_direct(self._file.fileno())
+            # One part is hashed while the disk has the one before.
+            for start in range(0, len(view), COPY_BYTES):
+                self._append(view[start : start + COPY_BYTES])
+        return self.num_bytes - before
 
     def flush(self) -> None:
         """What was written can be read under the hidden name."""
         if not self._file.closed:
             with reported(self.path):
-                self._file.flush()
+                self._flush()
 
     def finish(self) -> None:
         """All of it is on the disk; nothing more can be written."""
         with reported(self.path):
             if not self._file.closed:
-                self._file.flush()
+                self._flush()
                 if not self._is_safe:
                     os.fsync(self._file.fileno())
                     self._is_safe = True
@@ -126,9 +138,27 @@ class Draft:
 
     def discard(self) -> None:
         """Leave nothing behind; a second time does nothing."""
+        if self._direct is not None:
+            self._direct.abandon()
+            self._direct = None
         with suppress(OSError):  # what cannot be flushed is thrown away anyway
             self._file.close()
         self.temporary.unlink(missing_ok=True)
+
+    def _append(self, view: memoryview) -> None:
+        if self._hash is not None:
+            self._hash.update(view)
+        if self._direct is not None:
+            self._direct.write(view)
+        else:
+            self._file.write(view)
+        self.num_bytes += len(view)
+
+    def _flush(self) -> None:
+        if self._direct is not None:
+            direct, self._direct = self._direct, None
+            direct.finish()
+        self._file.flush()
 
 
 class Scratch(Draft):

@@ -52,7 +52,7 @@ def main_scripts(text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArr
 def _script_table() -> NDArray[np.uint8]:
     """Index in SCRIPTS of every code point up to the last range."""
     sizes = np.diff(_STARTS, append=RANGES[-1][0] + 1)
-    return np.repeat(_SCRIPT_OF_RANGE, sizes).astype(np.uint8)
+    return np.repeat(_SCRIPT_OF_RANGE.astype(np.uint8), sizes)
 
 
 def script_at(text: NDArray[np.int64], at: NDArray[np.int64]) -> NDArray[np.int64]:

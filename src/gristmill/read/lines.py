@@ -114,11 +114,18 @@ class RecordCutter:
 
     def _read_more(self) -> bool:
         known = len(self._pending)
-        left = self._stop - self._position - known
-        # Past the end of the slice only one line is wanted.
-        wanted = left if left > 0 else max(TAIL_STEP_BYTES, known // 2)
-        self._pending = self._source.grow(self._pending, min(self._blocks.block_bytes, wanted))
+        self._pending = self._source.grow(self._pending, self._wanted_bytes(known))
         return len(self._pending) > known
+
+    def _wanted_bytes(self, known: int) -> int:
+        """What is left of the slice in equal blocks, the last with some more for its last line; past the end
+        of the slice only that line is wanted."""
+        most = self._blocks.block_bytes
+        left = self._stop - self._position - known
+        if left <= 0:
+            return min(most, max(TAIL_STEP_BYTES, known // 2))
+        num_blocks = -(-left // most)
+        return -(-left // num_blocks) + (min(most, TAIL_STEP_BYTES) if num_blocks == 1 else 0)
 
     def _step_over(self) -> Iterator[RecordBlock]:
         end = self._find_end(0)

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
+from gristmill import _native
 from gristmill.engines import Bytes
 from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Blocks
@@ -48,7 +49,8 @@ class StreamSource:
             block = pending
             block.resize(used + num_bytes, refcheck=False)
         else:
-            block = np.empty(used + num_bytes, np.uint8)
+            size = used + num_bytes
+            block = _empty_block(size) if used < num_bytes else np.empty(size, np.uint8)
             block[:used] = pending
         view = block.data
         while used < len(block) and (added := self._add(view[used:])):
@@ -66,6 +68,11 @@ class StreamSource:
         except Exception as error:  # stores raise what they like
             self.fault = unreadable(error)
         return 0
+
+
+def _empty_block(num_bytes: int) -> Bytes:
+    """Memory that other blocks have used, where there is some."""
+    return _native.empty_ids(-(-num_bytes // 4)).view(np.uint8)[:num_bytes]
 
 
 class MappedSource:

@@ -1,0 +1,113 @@
+"""Large drafts are written past the page cache; what they hold does not depend on it."""
+
+import errno
+import fcntl
+import os
+import resource
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from gristmill import direct_file
+from gristmill.direct_file import ALIGNED_BYTES, BUFFER_BYTES, O_DIRECT
+from gristmill.drafts import LARGE_BYTES, Draft
+from gristmill.errors import RunError
+
+CONTENT = Random(1).randbytes(5 * BUFFER_BYTES + 12_345)
+
+
+def written(path: Path, sizes: list[int]) -> bytes:
+    """What a draft holds that was given the content in parts of so many bytes."""
+    draft, start = Draft(path, []), 0
+    for size in sizes:
+        draft.write(CONTENT[start : start + size])
+        start += size
+    draft.finish()
+    assert draft.num_bytes == start
+    draft.commit()
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [LARGE_BYTES],
+        [LARGE_BYTES - 1, 1, LARGE_BYTES],
+        [4, LARGE_BYTES, 1],
+        [ALIGNED_BYTES, 2 * BUFFER_BYTES],
+        [5, BUFFER_BYTES, 7, 3 * BUFFER_BYTES + 11, LARGE_BYTES],
+        [len(CONTENT)],
+    ],
+)
+def test_a_draft_holds_what_it_was_given(tmp_path: Path, sizes: list[int]) -> None:
+    assert written(tmp_path / "file", sizes) == CONTENT[: sum(sizes)]
+
+
+def test_parts_of_any_size_give_the_same_file(tmp_path: Path) -> None:
+    random = Random(2)
+    for number in range(30):
+        sizes = [random.choice((1, 100, 5000, LARGE_BYTES, 400_000, 1_500_000)) for _ in range(6)]
+        sizes = [min(size, len(CONTENT) // 6) for size in sizes]
+        assert written(tmp_path / f"{number}", sizes) == CONTENT[: sum(sizes)]
+
+
+def test_a_draft_can_be_read_in_the_middle_and_goes_on(tmp_path: Path) -> None:
+    draft = Draft(tmp_path / "file", [])
+    half = len(CONTENT) // 2
+    draft.write(CONTENT[:half])
+    draft.flush()
+    assert draft.temporary.read_bytes() == CONTENT[:half]
+    draft.write(CONTENT[half:])
+    draft.finish()
+    assert draft.temporary.read_bytes() == CONTENT
+
+
+def test_the_cache_is_passed_by_on_a_disk_and_used_elsewhere(tmp_path: Path) -> None:
+    draft = Draft(tmp_path / "file", [])
+    draft.write(CONTENT)
+    flags = fcntl.fcntl(draft._file.fileno(), fcntl.F_GETFL)
+    assert bool(flags & O_DIRECT) == (os.major(tmp_path.stat().st_dev) != 0)
+    draft.finish()
+    assert draft.temporary.read_bytes() == CONTENT
+
+
+PWRITE = os.pwrite
+
+
+def refuse_direct(handle: int, content: memoryview, position: int) -> int:
+    """A disk whose blocks are larger than we know of."""
+    if fcntl.fcntl(handle, fcntl.F_GETFL) & O_DIRECT:
+        raise OSError(errno.EINVAL, "Invalid argument")
+    return PWRITE(handle, content, position)
+
+
+def test_a_disk_that_refuses_such_writes_gets_ordinary_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct_file.os, "pwrite", refuse_direct)
+    assert written(tmp_path / "file", [3, len(CONTENT) - 3]) == CONTENT
+
+
+def test_a_write_cut_short_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct_file.os, "pwrite", lambda h, c, at: PWRITE(h, c[: max(1, len(c) // 2)], at))
+    assert written(tmp_path / "file", [len(CONTENT)]) == CONTENT
+
+
+@pytest.mark.parametrize("limit", [ALIGNED_BYTES, BUFFER_BYTES, 2 * BUFFER_BYTES + 5000])
+def test_a_disk_that_takes_no_more_is_an_error_and_leaves_nothing(tmp_path: Path, limit: int) -> None:
+    draft = Draft(tmp_path / "file", [])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(RunError, match=r"file: cannot be written \(File too large\)"):
+            write_and_finish(draft)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    draft.discard()
+    assert not list(tmp_path.iterdir())
+
+
+def write_and_finish(draft: Draft) -> None:
+    draft.write(CONTENT)
+    draft.finish()
