@@ -40,6 +40,8 @@ class Timing(msgspec.Struct, kw_only=True):
     """Of gristmill: seconds of all workers together."""
     load_average: list[float] = []
     """Of the machine in the minute before: others may have used it too."""
+    first_s: list[float] = []
+    """What its rate is made of, of the process before each of these: the first after another side."""
 
 
 class RunReport(msgspec.Struct, kw_only=True):
@@ -57,8 +59,17 @@ class RunReport(msgspec.Struct, kw_only=True):
 
 def mb_per_s(timing: Timing) -> float:
     """Text of the median round; a rival that had only a share is not charged for its imports."""
-    seconds = timing.work_s if timing.side in BARE or timing.is_share else timing.wall_s
+    return rate(timing, timing.work_s if counts_work(timing) else timing.wall_s)
+
+
+def rate(timing: Timing, seconds: list[float]) -> float:
+    """MB of text a second, of the median."""
     return timing.text_bytes / statistics.median(seconds) / 1e6
+
+
+def counts_work(timing: Timing) -> bool:
+    """Its rate is made of its work alone, not of the whole process."""
+    return timing.side in BARE or timing.is_share
 
 
 def load_run_report(path: Path = END_TO_END) -> RunReport:
@@ -94,6 +105,21 @@ def _fastest(report: RunReport, ours: Timing, sides: tuple[str, ...]) -> Timing 
     return max(found, key=mb_per_s, default=None)
 
 
+def _firsts(report: RunReport) -> str:
+    """The share of the bare encoder where each side comes right after another."""
+    shares = []
+    for ours in report.timings:
+        bare = _fastest(report, ours, BARE)
+        if ours.side == "gristmill" and ours.first_s and bare is not None and bare.first_s:
+            shares.append(rate(ours, ours.first_s) / rate(bare, bare.first_s))
+    if not shares:
+        return ""
+    return (
+        " Each side has several processes in a row, and the last counts; by those that came right after "
+        f"another side, a run is {min(shares):.2f} to {max(shares):.2f} of the bare encoder."
+    )
+
+
 def _note(report: RunReport) -> str:
     rounds = sorted({len(t.wall_s) for t in report.timings if t.wall_s})
     shares = sorted({round(t.text_bytes / 1e6) for t in report.timings if t.is_share and t.wall_s})
@@ -109,4 +135,5 @@ def _note(report: RunReport) -> str:
         "(bare encoder: encoding alone, two threads, text in memory, in blocks or whole as is faster). "
         f"Medians of {' or '.join(map(str, rounds))} alternated rounds on "
         f"{report.machine}, {report.num_cores} cores, Python {report.python}; {versions}.{share}"
+        f"{_firsts(report)}"
     )

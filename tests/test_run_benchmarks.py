@@ -110,11 +110,13 @@ def test_end_to_end_compares_ids_times_every_side_and_renders(tmp_path, corpus):
         ("bare", "", 1),
         ("bare whole", "", 1),
     ]
+    assert all(len(timing.first_s) == 1 for timing in report.timings)
     assert str(tmp_path) not in results.read_text()
     readme = f"before\n{run_report.START}\nold\n{run_report.END}\nafter\n"
     table = run_report.render_run(report)
     changed = render.put_between_markers(readme, table, start=run_report.START, end=run_report.END)
     assert "| small | 0 MB | Megatron |" in changed
+    assert "by those that came right after another side" in changed
     assert changed.startswith("before\n")
     assert changed.endswith("after\n")
 
