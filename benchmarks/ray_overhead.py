@@ -1,15 +1,17 @@
 """What Ray costs: the same run by local workers and by actors of a cluster of one node, and what Ray holds.
 
     python benchmarks/ray_overhead.py --tokenizer DIR --eos-id ID --input FILE [--work FOLDER] [--rounds 3]
-        [--dispatch 20000] [--output FILE]
+        [--format megatron] [--dispatch 20000] [--output FILE]
 
-Both sides have two workers on the same two cores and are `gristmill tokenize` as a user types it, a fresh
-process each, alternated; the cluster is started before, as a user's is. Outputs are compared first. Beside
-whole processes, the time in which units are done is taken from their events, and a program is timed that only
-joins the cluster, starts two actors and ends: what Ray itself takes. A first round is not timed: in it the
-object store of the cluster is looked at every few milliseconds, which takes work from the two cores. Then the
-loop that drives a cluster is timed with actors that do nothing: how many units a second it can give out over
-real Ray.
+Both sides have two workers on the same two cores, a fresh process each, and every other round the other side
+comes first; the cluster is started before, as a user's is. Outputs are compared first. Two pairs are timed:
+whole commands, `gristmill tokenize` as a user types it, which on Ray pay for importing it and joining; and
+the call `gristmill.tokenize` alone in a program that has imported gristmill and joined the cluster, whichever
+backend it then uses, as a program that works on a cluster has. Of whole commands the time in which units are
+done is taken from their events too, and a program is timed that only joins the cluster, starts two actors and
+ends: what Ray itself takes. A first round is not timed: in it the object store of the cluster is looked at
+every few milliseconds, which takes work from the two cores. Then the loop that drives a cluster is timed with
+actors that do nothing: how many units a second it can give out over real Ray.
 """
 
 from __future__ import annotations
@@ -57,6 +59,15 @@ class Empty:
 actors = [ray.remote(Empty).remote() for _ in range(int(sys.argv[2]))]
 ray.get([actor.answer.remote() for actor in actors])
 """
+JOINED = """
+import json, sys, time
+import gristmill, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+tokenize = gristmill.tokenize
+start = time.perf_counter()
+tokenize(json.loads(sys.argv[2]))
+print(time.perf_counter() - start)
+"""
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -74,6 +85,10 @@ class Report(msgspec.Struct, kw_only=True):
     ray_units_s: list[float] = []
     """Of it, from the first unit to the manifest."""
     overhead_of_units: float = 0.0
+    local_joined_s: list[float] = []
+    ray_joined_s: list[float] = []
+    """The call alone, in a program that has joined the cluster before."""
+    overhead_of_joined: float = 0.0
     empty_s: list[float] = []
     """A program that starts as many actors and does nothing."""
     object_store_bytes: int = 0
@@ -112,15 +127,30 @@ def run_side(arguments: argparse.Namespace, output: Path, *options: str) -> floa
     shutil.rmtree(output, ignore_errors=True)
     command = [sys.executable, "-m", "gristmill", "tokenize", str(arguments.input), "-o", str(output)]
     command += ["-t", str(arguments.tokenizer), "--eos-id", str(arguments.eos_id), "--quiet"]
+    command += ["--format", arguments.format]
     start = time.perf_counter()
     subprocess.run([*command, "--workers", str(WORKERS), *options], check=True)
     return time.perf_counter() - start
 
 
-def digest(folder: Path) -> str:
+def run_joined(arguments: argparse.Namespace, output: Path, address: str, backend: str) -> float:
+    """Seconds of the same run as a call, in a program that has joined the cluster."""
+    shutil.rmtree(output, ignore_errors=True)
+    job = {
+        "read": {"inputs": [str(arguments.input)]},
+        "tokenizer": {"source": str(arguments.tokenizer)},
+        "encode": {"eos_id": arguments.eos_id},
+        "write": {"output": str(output), "format": arguments.format},
+        "run": {"backend": backend, "workers": WORKERS},
+    }
+    command = [sys.executable, "-c", JOINED, address, msgspec.json.encode(job).decode()]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def digest(folder: Path, format_: str) -> str:
     """Of every shard and the manifest."""
     found = hashlib.sha256()
-    for path in sorted([folder / "manifest.json", *folder.glob("megatron/*")]):
+    for path in sorted([folder / "manifest.json", *folder.glob(f"{format_}/*")]):
         found.update(path.name.encode() + path.read_bytes())
     return found.hexdigest()
 
@@ -133,16 +163,25 @@ def compare_sides(arguments: argparse.Namespace, address: str, report: Report) -
         for side, options in sides.items():
             run_side(arguments, folders[side], *options)
     report.object_store_bytes, report.num_looks = watch.most, watch.num_looks
-    assert len({digest(folder) for folder in folders.values()}) == 1, "the outputs differ"
-    for _ in range(arguments.rounds):
+    found = [digest(folder, arguments.format) for folder in folders.values()]
+    for side, folder in folders.items():
+        run_joined(arguments, folder, address, side)
+        found.append(digest(folder, arguments.format))
+    assert len(set(found)) == 1, "the outputs differ"
+    for number in range(arguments.rounds):
         start = time.perf_counter()
         subprocess.run([sys.executable, "-c", EMPTY, address, str(WORKERS)], check=True)
         report.empty_s.append(round(time.perf_counter() - start, 3))
-        for side, options in sides.items():
-            getattr(report, f"{side}_s").append(round(run_side(arguments, folders[side], *options), 3))
+        for side in sorted(sides, reverse=bool(number % 2)):
+            seconds = run_side(arguments, folders[side], *sides[side])
+            getattr(report, f"{side}_s").append(round(seconds, 3))
             getattr(report, f"{side}_units_s").append(units_seconds(folders[side]))
+        for side in sorted(sides, reverse=bool(number % 2)):
+            seconds = run_joined(arguments, folders[side], address, side)
+            getattr(report, f"{side}_joined_s").append(round(seconds, 3))
     report.overhead = share_over(report.ray_s, report.local_s)
     report.overhead_of_units = share_over(report.ray_units_s, report.local_units_s)
+    report.overhead_of_joined = share_over(report.ray_joined_s, report.local_joined_s)
     for folder in folders.values():
         shutil.rmtree(folder)
 
@@ -217,6 +256,7 @@ def main() -> None:
     parser.add_argument("--input", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("build/ray"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--format", default="megatron", help="of the shards")
     parser.add_argument("--dispatch", type=int, default=20_000)
     parser.add_argument("--output", type=Path, help="write the report as JSON")
     arguments = parser.parse_args()
