@@ -7,11 +7,12 @@ it must be.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gristmill import _native
 from gristmill.config import Errors
@@ -23,8 +24,7 @@ Texts = Any
 (buffer, offsets)"""
 
 
-@dataclass(frozen=True, eq=False)
-class TokenBatch:
+class TokenBatch(Struct, frozen=True, eq=False):
     """Ids of many documents: those of document i are `batch[i]`, a view of `batch.ids`; a slice is a batch
     of its own."""
 
@@ -52,8 +52,7 @@ class TokenBatch:
         return (self[i] for i in range(len(self)))
 
 
-@dataclass(frozen=True, eq=False)
-class DocumentBatch:
+class DocumentBatch(Struct, frozen=True, eq=False):
     """Documents of one slice of a file, as one flat buffer, with where each came from."""
 
     text: Bytes

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gristmill.batch import DocumentBatch
@@ -39,8 +40,7 @@ REPORT_SEED = 0x5EED
 """So that the report's sample is not the first part of `count.sample`."""
 
 
-@dataclass(frozen=True)
-class CountJob:
+class CountJob(Struct, frozen=True):
     """What every unit of a count needs."""
 
     plan: CountPlan

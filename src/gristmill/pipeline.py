@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import TokenizeConfig
@@ -31,8 +32,7 @@ from gristmill.write import ShardWriter
 from gristmill.write_behind import WriteBehind
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """What every unit of a run needs."""
 
     config: TokenizeConfig

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from gristmill.config import OutputFormat, PackMode, WriteConfig
 from gristmill.drafts import Draft
@@ -28,8 +29,7 @@ FinishRun = Callable[[Path, Sequence[ShardRecord], WriteConfig, Layout], list[Fi
 MaxIds = Callable[[WriteConfig, Layout], int]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Format:
+class Format(Struct, frozen=True, kw_only=True):
     """How one format is read; its shards are files of one stem."""
 
     suffixes: tuple[str, ...]
@@ -46,15 +46,13 @@ class Format:
     """Writes these."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PayloadFormat(Format):
+class PayloadFormat(Format, frozen=True, kw_only=True):
     """A format of documents, made from the shared payload."""
 
     open: Callable[[Path, Payload], FormatWriter]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableFormat(Format):
+class TableFormat(Format, frozen=True, kw_only=True):
     """A format of rows, or of a document a row."""
 
     open: Callable[[Path, WriteConfig, Layout, list[Draft]], FormatWriter]

@@ -7,11 +7,11 @@ and a second file says where each item begins: item i is `values[offsets[i]:offs
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from gristmill.config import Column, WriteConfig
@@ -36,8 +36,7 @@ from gristmill.records import ShardRecord
 OFFSET_TYPE = np.dtype("<i8")
 
 
-@dataclass(frozen=True)
-class Container:
+class Container(Struct, frozen=True):
     """How one array lies in a file."""
 
     suffix: str

@@ -9,11 +9,11 @@ import bisect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from gristmill.config import Column, WriteConfig
@@ -199,8 +199,7 @@ class Batches:
             start = stop
 
 
-@dataclass(eq=False)
-class TableView:
+class TableView(Struct, eq=False):
     """Rows or documents of a shard on disk that holds columns, one group of them in memory."""
 
     path: Path

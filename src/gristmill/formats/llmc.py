@@ -7,7 +7,6 @@ length, so that document i lies where it lies in the payload.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,7 @@ MAX_SHARD_BYTES = (1 << 31) - 1 - HEADER_BYTES
 SUFFIXES = (".bin", ".ends")
 
 
-@dataclass(frozen=True, eq=False)
-class MovedView(PayloadView):
+class MovedView(PayloadView, frozen=True, eq=False):
     """Documents whose EOS was moved to their front, given back with it at their end."""
 
     def ids(self, item: int) -> NDArray[Any]:

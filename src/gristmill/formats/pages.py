@@ -8,10 +8,10 @@ holds every number at its own place: the bytes of a bit-packed run of them are t
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
@@ -31,8 +31,7 @@ MAX_DEFINITION = 3
 """An element of a list, where both may be null: the schema that readers expect, though nothing is null."""
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Where a column of a row group was written."""
 
     dictionary_at: int | None

@@ -7,11 +7,11 @@ linked. Each format adds small files of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
@@ -89,8 +89,7 @@ class SidecarWriter:
         return self._finish(self._payload, self._stem)
 
 
-@dataclass(frozen=True, eq=False)
-class PayloadView:
+class PayloadView(Struct, frozen=True, eq=False):
     """Documents of a shard on disk."""
 
     tokens: NDArray[Any]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from gristmill.drafts import Draft
@@ -21,8 +21,7 @@ MAX_DOCUMENT_TOKENS = (1 << 29) - 256
 """Four-byte ids of one document stay under 2^31 bytes: what llm.c seeks in and a Parquet page holds."""
 
 
-@dataclass(frozen=True, eq=False)
-class Documents:
+class Documents(Struct, frozen=True, eq=False):
     """Ids of whole documents, BOS and EOS included, and where they came from."""
 
     ids: NDArray[Any]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import DTypeLike, NDArray
 
 from gristmill.engines import Offsets
@@ -13,8 +13,7 @@ from gristmill.engines import Offsets
 RowIds = NDArray[np.uint16 | np.uint32]
 
 
-@dataclass(frozen=True, eq=False)
-class Segments:
+class Segments(Struct, frozen=True, eq=False):
     """Stretches of documents: the ids of segment i are `ids[offsets[i]:offsets[i + 1]]`."""
 
     ids: RowIds
@@ -29,8 +28,7 @@ class Segments:
         return len(self.documents)
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(Struct, frozen=True, eq=False):
     """Rows of one length, and the segments each was made of."""
 
     ids: RowIds

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from gristmill import _native
 from gristmill.config import PackConfig
@@ -13,8 +13,7 @@ from gristmill.engines import Offsets
 from gristmill.pack.rows import RowIds, Rows, Segments, no_numbers, offsets_of, slice_segments
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
+class Windows(Struct, frozen=True, eq=False):
     """Stretches of an array of ids, at most a row each."""
 
     begins: Offsets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from gristmill import _native
 from gristmill.batch import BadDocument, DocumentBatch
