@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 ALIGNED_BYTES = 4096
 """Such writes begin and end at a multiple of it, in the file and in memory."""
-BUFFER_BYTES = 1 << 20
-MAX_WAITING = 4
+BUFFER_BYTES = 512 << 10
+MAX_WAITING = 3
 """Buffers of a file that may wait for the disk."""
-MAX_IDLE = 8
+MAX_IDLE = 2
 """Buffers kept for the next files."""
 O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
@@ -131,7 +131,7 @@ def _take_buffer() -> Buffer:
     with _turn:
         if _idle:
             return _idle.pop()
-    return np.frombuffer(mmap.mmap(-1, BUFFER_BYTES), np.uint8)
+    return np.frombuffer(mmap.mmap(-1, BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 def _give_back(buffer: Buffer) -> None:
