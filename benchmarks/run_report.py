@@ -108,10 +108,12 @@ def _fastest(report: RunReport, ours: Timing, sides: tuple[str, ...]) -> Timing 
 def _firsts(report: RunReport) -> str:
     """The share of the bare encoder where each side comes right after another."""
     shares = []
-    for ours in report.timings:
-        bare = _fastest(report, ours, BARE)
-        if ours.side == "gristmill" and ours.first_s and bare is not None and bare.first_s:
-            shares.append(rate(ours, ours.first_s) / rate(bare, bare.first_s))
+    firsts = [timing for timing in report.timings if timing.first_s]
+    for ours in firsts:
+        place = (ours.tokenizer, ours.input)
+        bare = [rate(t, t.first_s) for t in firsts if (t.tokenizer, t.input) == place and t.side in BARE]
+        if ours.side == "gristmill" and bare:
+            shares.append(rate(ours, ours.first_s) / max(bare))
     if not shares:
         return ""
     return (
