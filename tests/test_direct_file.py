@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from gristmill import direct_file
+from gristmill import direct_file, drafts
 from gristmill.direct_file import ALIGNED_BYTES, BUFFER_BYTES, O_DIRECT
 from gristmill.drafts import LARGE_BYTES, Draft
 from gristmill.errors import RunError
@@ -63,13 +63,30 @@ def test_a_draft_can_be_read_in_the_middle_and_goes_on(tmp_path: Path) -> None:
     assert draft.temporary.read_bytes() == CONTENT
 
 
-def test_the_cache_is_passed_by_on_a_disk_and_used_elsewhere(tmp_path: Path) -> None:
-    draft = Draft(tmp_path / "file", [])
+@pytest.fixture(autouse=True)
+def _no_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have sent what they wrote."""
+    monkeypatch.setattr(drafts, "_uploads", [])
+
+
+def goes_past_the_cache(draft: Draft) -> bool:
+    """What becomes of a large write."""
     draft.write(CONTENT)
     flags = fcntl.fcntl(draft._file.fileno(), fcntl.F_GETFL)
-    assert bool(flags & O_DIRECT) == (os.major(tmp_path.stat().st_dev) != 0)
     draft.finish()
     assert draft.temporary.read_bytes() == CONTENT
+    return bool(flags & O_DIRECT)
+
+
+def test_the_cache_is_passed_by_on_a_disk_and_used_elsewhere(tmp_path: Path) -> None:
+    is_on_disk = os.major(tmp_path.stat().st_dev) != 0
+    assert goes_past_the_cache(Draft(tmp_path / "file", [])) == is_on_disk
+
+
+def test_what_will_be_read_at_once_stays_in_the_cache(tmp_path: Path) -> None:
+    assert not goes_past_the_cache(Draft(tmp_path / "inventory", [], is_hashed=False))
+    drafts.expect_uploads()
+    assert not goes_past_the_cache(Draft(tmp_path / "upload", []))
 
 
 PWRITE = os.pwrite

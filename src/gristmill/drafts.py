@@ -36,6 +36,15 @@ REMEDIES = {
 }
 
 
+_uploads: list[bool] = []
+"""Not empty: this process sends what it writes to a store."""
+
+
+def expect_uploads() -> None:
+    """Leave what is written from now on in the page cache, as it will be read and sent at once."""
+    _uploads[:] = [True]
+
+
 class Draft:
     """A file being written: under a hidden name until `commit`; on the shelf, where whoever must clean up
     finds it."""
@@ -70,7 +79,7 @@ class Draft:
         view = view.cast("B")
         before = self.num_bytes
         with reported(self.path):
-            if self._direct is None and len(view) >= LARGE_BYTES:
+            if len(view) >= LARGE_BYTES and self._direct is None and self._is_left_alone():
                 head = -before % ALIGNED_BYTES
                 self._append(view[:head])
                 view = view[head:]
@@ -144,6 +153,10 @@ class Draft:
         with suppress(OSError):  # what cannot be flushed is thrown away anyway
             self._file.close()
         self.temporary.unlink(missing_ok=True)
+
+    def _is_left_alone(self) -> bool:
+        """Whether nobody is about to read what is written: what is not hashed is read back."""
+        return self._hash is not None and not _uploads
 
     def _append(self, view: memoryview) -> None:
         if self._hash is not None:

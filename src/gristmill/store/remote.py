@@ -16,7 +16,7 @@ from contextlib import suppress
 from glob import escape, glob
 from pathlib import Path
 
-from gristmill.drafts import reported
+from gristmill.drafts import expect_uploads, reported
 from gristmill.errors import RunError
 from gristmill.records import FileRecord
 from gristmill.store.lease import LEASE, Lease, holds, is_process_alive
@@ -32,6 +32,7 @@ class RemoteFolder:
     is_remote = True
 
     def __init__(self, url: str, *, stage: str = "", token: str = "") -> None:
+        expect_uploads()
         self.objects = Objects(url)
         self.url = self.objects.url
         self._has_own_stage = not stage
