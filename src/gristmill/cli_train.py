@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from gristmill.run.train import TrainResult
 
 OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "--vocab-size": ("learn", "vocab_size", {"type": int, "metavar": "N", "help": "tokens in all"}),
+    "--vocab-size": (
+        "learn",
+        "vocab_size",
+        {"type": int, "metavar": "N", "help": "tokens in all, special ones and the alphabet among them"},
+    ),
     "--output": (
         "learn",
         "output",
@@ -52,11 +56,15 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "special_tokens",
         {"metavar": "TEXT,...", "help": "they get the first ids (default: <|endoftext|>)"},
     ),
-    "--min-frequency": ("learn", "min_frequency", {"type": int, "metavar": "N", "help": "of a merged pair"}),
+    "--min-frequency": (
+        "learn",
+        "min_frequency",
+        {"type": int, "metavar": "N", "help": "merge no pair that occurs less often"},
+    ),
     "--max-token-length": (
         "learn",
         "max_token_length",
-        {"type": int, "metavar": "N", "help": "in characters of the alphabet"},
+        {"type": int, "metavar": "N", "help": "of a merged token, in characters of the alphabet"},
     ),
     "--initial-alphabet": (
         "learn",
@@ -71,12 +79,20 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
             "help": "of pairs that occur equally often: the one with the smaller ids, or the smaller bytes",
         },
     ),
-    "--limit-documents": ("count", "max_documents", {"type": int, "metavar": "N", "help": "the first N"}),
-    "--sample": ("count", "sample", {"type": float, "metavar": "SHARE", "help": "of the documents"}),
+    "--limit-documents": (
+        "count",
+        "max_documents",
+        {"type": int, "metavar": "N", "help": "count the first N documents"},
+    ),
+    "--sample": (
+        "count",
+        "sample",
+        {"type": float, "metavar": "SHARE", "help": "count this share of the documents, such as 0.1"},
+    ),
     "--held-out": (
         "count",
         "held_out",
-        {"type": float, "metavar": "SHARE", "help": "of the documents, not counted: the report is of them"},
+        {"type": float, "metavar": "SHARE", "help": "share not counted: the report is of these documents"},
     ),
     "--from-counts": ("learn", "from_counts", {"metavar": "FILE,...", "help": "inventories counted before"}),
     "--extend": ("learn", "extend", {"metavar": "FILE", "help": "a tokenizer.json to go on from"}),
