@@ -35,10 +35,11 @@ from gristmill.read import find_inputs
 from gristmill.records import FileRecord, Ledger, ShardRecord, UnitRecord
 from gristmill.report.view import render_line
 from gristmill.run import tokenize
-from gristmill.run.cluster import ClusterBackend, Reply, Room
+from gristmill.run.cluster import ClusterBackend
 from gristmill.run.done import DoneUnits
 from gristmill.run.folder import each_record, prepare_folder
 from gristmill.run.messages import Done, Failed, Prepare, Task
+from gristmill.run.nodes import Reply, Room
 from gristmill.run.remote_worker import Answer, Hello, News
 from gristmill.run.resume import plan_or_resume
 from gristmill.run.settle import TokenizerFacts, identity_of

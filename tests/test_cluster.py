@@ -11,9 +11,10 @@ import pytest
 from gristmill.errors import BadDocumentError, ConfigError, RunError
 from gristmill.run import backends, manifest
 from gristmill.run.attempts import MAX_LOSSES
-from gristmill.run.cluster import MAX_IN_FLIGHT, ClusterBackend, Reply, Room
+from gristmill.run.cluster import MAX_IN_FLIGHT, ClusterBackend
 from gristmill.run.folder import format_json, read_manifest, read_plan, read_records
 from gristmill.run.messages import Task
+from gristmill.run.nodes import Reply, Room
 from gristmill.run.remote_worker import Hello, RemoteWorker
 from gristmill.run.tokenize import tokenize
 from made_runs import make_config, make_corpus, output_bytes, run

@@ -7,16 +7,17 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
-from gristmill.config import RunConfig, RunJob, TokenizeConfig
+from gristmill.config import RunJob, TokenizeConfig
 from gristmill.errors import RunError
 from gristmill.run.attempts import MAX_ATTEMPTS, TaskQueue, smaller_blocks
 from gristmill.run.budget import FULL, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import grant_lease, revoke_leases
 from gristmill.run.messages import Done, Failed, Load, Prepare, Task, as_error
+from gristmill.run.nodes import Cluster, Reply, settle_room
 from gristmill.run.outcome import Outcome
 from gristmill.run.process import check_reachable
 from gristmill.run.progress import Progress, WorkerState
@@ -38,57 +39,6 @@ PATIENCE_S = 300.0
 """Until a cluster that could not hold a worker when it was asked for one must have grown."""
 LEAVE_S = 5.0
 """In which workers remove what they keep of a folder in a store."""
-
-
-class Room(NamedTuple):
-    """What a cluster has for workers of one processor each."""
-
-    num_workers: int
-    worker_bytes: int
-    """That each of them can have, on every node."""
-
-
-class Reply(NamedTuple):
-    """What came of a call: an answer, or why there is none."""
-
-    worker: Any
-    method: str
-    answer: bytes | None
-    why_lost: str
-    is_out_of_reach: bool = False
-    """The connection broke, and whether the worker or its node is gone is not known."""
-
-
-class Cluster(Protocol):
-    """Starts workers somewhere and passes calls on; a worker is whatever `start` returns."""
-
-    def room(self) -> Room:
-        """What there is now."""
-        ...
-
-    def start(self, *, memory_bytes: int) -> Any:
-        """Ask for a worker; it may come later, or never."""
-        ...
-
-    def call(self, worker: Any, method: str, *arguments: bytes) -> None:
-        """Call a method of `RemoteWorker`; the reply will be heard."""
-        ...
-
-    def heard(self, timeout_s: float) -> list[Reply]:
-        """Replies that have come, after so much waiting at most."""
-        ...
-
-    def is_lost(self, node: str) -> bool:
-        """Whether a node is no longer there."""
-        ...
-
-    def end(self, worker: Any) -> None:
-        """Let a worker end now, as far as it can be reached."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the cluster."""
-        ...
 
 
 class ClusterBackend:
@@ -404,14 +354,6 @@ class _Worker:
         """It has said something, and what it holds."""
         self.resident_bytes = resident_bytes
         self.seen = time.time()
-
-
-def settle_room(config: RunJob, room: Room) -> RunJob:
-    """The job with as many workers and as much memory as it says, or as the cluster has."""
-    num_workers = config.run.workers or room.num_workers
-    memory = config.run.memory or RUN_BYTES + num_workers * (room.worker_bytes // 2)
-    run: RunConfig = msgspec.structs.replace(config.run, workers=num_workers, memory=memory)
-    return msgspec.structs.replace(config, run=run)
 
 
 def _load_of(config: RunJob) -> Load:

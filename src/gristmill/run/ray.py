@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from gristmill.config import RunConfig, RunJob
 from gristmill.errors import ConfigError, MissingPackageError, RunError
-from gristmill.run.cluster import MAX_IN_FLIGHT, PATIENCE_S, ClusterBackend, Reply, Room
+from gristmill.run.cluster import MAX_IN_FLIGHT, PATIENCE_S, ClusterBackend
+from gristmill.run.nodes import Reply, Room
 from gristmill.run.remote_worker import RemoteWorker
 from gristmill.run.resources import num_cores
 
