@@ -53,8 +53,12 @@ HeadStart::HeadStart(std::string path, JsonFields fields, PieceCounter counter, 
 
 bool HeadStart::stop() {
     is_stopped_ = true;
-    if (thread_.joinable()) thread_.join();
+    wait();
     return !is_failed_;
+}
+
+void HeadStart::wait() {
+    if (thread_.joinable()) thread_.join();
 }
 
 void HeadStart::run() {

@@ -29,6 +29,8 @@ public:
     HeadStart(std::string path, JsonFields fields, PieceCounter counter, Reach reach);
     ~HeadStart() { stop(); }
 
+    // Until the thread ends by itself.
+    void wait();
     // Lets the thread end after the document at hand. False: what was counted is of no use.
     bool stop();
     // After that, and where it was true: blocks in order, and the counter of what was counted in them.

@@ -105,10 +105,10 @@ def train(
                     config, folder, inventory, begun=ahead.begun(), on_learning=on_learning
                 )
                 clock.end("learn")
+                written = aside.submit(_write, output, config, inventory, merges)
                 # Native for the most part, while texts are made and written.
-                fitting = aside.submit(_assess, config, sample.result(), merges) if sample else None
-                _write(output, config, inventory, merges)
-                fit = fitting.result() if fitting else None
+                fit = _assess(config, sample.result(), merges) if sample else None
+                written.result()
             clock.end("assess")
             result = TrainResult(
                 output=str(output.path),
