@@ -1,24 +1,24 @@
 """A head start changes when pieces are counted, and nothing else."""
 
 import json
-import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from adversarial_texts import random_texts
 from gristmill import _native, engine_cache
 from gristmill.errors import ConfigError
 from gristmill.job import make_training
 from gristmill.read import Blocks, InputFile, Slice, describe_file, read_slice
 from gristmill.run import early as run_early
 from gristmill.run.early import NOTHING, Early, start_early
-from gristmill.run.folder import COUNTED, INVENTORY
+from gristmill.run.folder import COUNTED, INVENTORY, QUARANTINE
 from gristmill.run.train import train
 from gristmill.training import head_start
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import NAMES, build_cut, cut_of, cut_steps
 from gristmill.training.head_start import Begun
-from adversarial_texts import random_texts
 
 BLOCK_BYTES = 4096
 
@@ -42,7 +42,9 @@ def write_lines(path, lines):
 
 
 def records(texts):
-    return [json.dumps({"text": text}, ensure_ascii=number % 2 == 0).encode() for number, text in enumerate(texts)]
+    return [
+        json.dumps({"text": text}, ensure_ascii=number % 2 == 0).encode() for number, text in enumerate(texts)
+    ]
 
 
 @pytest.fixture
@@ -62,11 +64,9 @@ def make_config(corpus, output, **options):
 def trained(config, early=NOTHING):
     """All that a training leaves which may not depend on how it began."""
     result = train(config, early=early)
-    folder = config.learn.output + ".run"
-    files = [config.learn.output, f"{folder}/{INVENTORY}"]
-    quarantined = f"{folder}/quarantine.jsonl"
-    kept = [open(path, "rb").read() for path in files + [quarantined] * os.path.exists(quarantined)]
-    return kept, result.counted.ledger, result.fit
+    folder = Path(result.folder)
+    files = [Path(config.learn.output), folder / INVENTORY, folder / QUARANTINE]
+    return [file.read_bytes() for file in files if file.exists()], result.counted.ledger, result.fit
 
 
 def head_started(config):
@@ -107,7 +107,7 @@ def test_a_training_with_a_head_start_is_the_same(corpus, tmp_path):
 
 @pytest.mark.parametrize("num_counted", [0, 1, 17, None])
 @pytest.mark.parametrize("num_batches", [1, 3])
-def test_wherever_the_head_start_stopped_every_document_counts_once(corpus, tmp_path, num_counted, num_batches):
+def test_wherever_it_stopped_every_document_counts_once(corpus, tmp_path, num_counted, num_batches):
     num_bytes, version = describe_file(str(corpus))
     file = InputFile(
         path=str(corpus), num_bytes=num_bytes, version=version, format="jsonl", compression="none"
@@ -190,7 +190,7 @@ def test_a_job_that_counts_otherwise_has_no_head_start(corpus, options):
 def test_a_run_that_was_begun_before_has_no_head_start(corpus, tmp_path):
     config = make_config(corpus, tmp_path / "tokenizer.json")
     train(config)
-    assert os.path.exists(f"{config.learn.output}.run/{COUNTED}")
+    assert Path(f"{config.learn.output}.run", COUNTED).exists()
     assert start_early(config).head_start is None
 
 

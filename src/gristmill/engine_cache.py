@@ -40,7 +40,7 @@ MAX_KEPT = 24
 MAX_BYTES = 1 << 28
 CRC_BYTES = 4
 PACKAGE = Path(__file__).parent
-OWN_CODE = (".", "load", "pattern", "engines")
+OWN_CODE = (".", "load", "pattern", "engines", "training")
 VIEWS: dict[str, Literal["B", "H"]] = {"|u1": "B", "<u2": "H"}
 """Of tables, as Python's own arrays have them."""
 REFERENCES = ("tokenizers", "tiktoken", "sentencepiece")
