@@ -207,31 +207,8 @@ std::span<const CountSlot> CountTable::sort_slots() {
     return {begin, end};
 }
 
-// Counts of pieces that other tables have too go to this one, as far as their slots are in one part of as many as there are
-// tables, and so are theirs here. Slots lie in the order of hashes, so all tables are gone through from front to back.
-void CountTable::gather_part(std::span<CountTable* const> tables, size_t part) {
-    size_t begin = slots_.size() * part / tables.size(), end = slots_.size() * (part + 1) / tables.size();
-    for (CountTable* table : tables) {
-        if (table == this) continue;
-        for (size_t i = begin; i < end; ++i) {
-            Slot& theirs = table->slots_[i];
-            if (theirs.key.high == 0) continue;
-            size_t at = std::max(home(hash_of(theirs)), begin);
-            while (at < end && slots_[at].key.high != 0 && !is_same(slots_[at], theirs)) ++at;
-            if (at >= end || slots_[at].key.high == 0) continue;  // what was put at the front for want of room has its home at the end
-            slots_[at].count += theirs.count;
-            theirs.key.high = 0;
-        }
-    }
-}
-
 CountTable::Sorted CountTable::sort(std::span<CountTable* const> tables) {
     Sorted sorted(tables.size());
-    // What two tables have would be sorted twice. Tables that have grown have another order.
-    auto is_alike = [&](const CountTable* table) { return table->num_slots() == tables[0]->num_slots(); };
-    if (tables.size() > 1 && std::all_of(tables.begin(), tables.end(), is_alike)) {
-        run_threads(tables.size(), [&](size_t i) { tables[i]->gather_part(tables, i); });
-    }
     run_threads(tables.size(), [&](size_t i) { sorted[i] = tables[i]->sort_slots(); });
     return sorted;
 }

@@ -103,10 +103,6 @@ private:
         std::memcpy(&size, entry, sizeof size);
         return {reinterpret_cast<const char*>(entry) + sizeof size, size};
     }
-    static bool is_same(const Slot& a, const Slot& b) {
-        if (!is_long(a) || !is_long(b)) return a.key == b.key;
-        return a.key.low == b.key.low && piece_at(entry_of(a)) == piece_at(entry_of(b));
-    }
     static uint64_t hash_of(const Slot& slot) { return is_long(slot) ? slot.key.low : slot.key.hash(); }
     size_t home(uint64_t hash) const { return static_cast<size_t>(static_cast<unsigned __int128>(hash) * slots_.size() >> 64); }
     void enter(const Slot& slot);
@@ -114,7 +110,6 @@ private:
     const uint8_t* keep(std::string_view piece);
     uint64_t forgettable() const;
     std::span<const CountSlot> sort_slots();
-    void gather_part(std::span<CountTable* const> tables, size_t part);
     void move_arena();
 
     CountSlots slots_;
