@@ -1,5 +1,6 @@
 // Documents -> how often each piece was there, in bounded memory. One counter a thread; nothing is kept of a document.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,6 +45,8 @@ public:
     InventorySummary spill(std::string_view about, const Sink& sink, std::span<PieceCounter* const> twins = {});
     // The same in memory, on top of what is counted and outside of max_bytes.
     CountedPieces gather(std::span<PieceCounter* const> twins = {});
+    // Lets pieces and what sorting them takes have so much from now on.
+    void allow(size_t max_bytes) { max_bytes_ = std::max(max_bytes, kLeastBytes); }
     // Gives back what a huge document needed.
     void shrink();
 

@@ -75,6 +75,13 @@ class DocumentBatch(Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def after(self, num_records: int) -> DocumentBatch:
+        """The same, where so many records come before those it was read after."""
+        if num_records == 0:
+            return self
+        bad = tuple(each._replace(record=each.record + num_records) for each in self.bad)
+        return replace(self, records=self.records + num_records, bad=bad)
+
     def head(self, num_documents: int) -> DocumentBatch:
         """The first documents; the bad records stay."""
         names = self.names

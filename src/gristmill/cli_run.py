@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -237,6 +237,12 @@ def _refuse_two_flags(arguments: argparse.Namespace, options: Options) -> None:
             raise ConfigError(f"{first} and {flag} {value} set the same option; give one")
 
 
+def end_help_with(parser: argparse.ArgumentParser, render: Callable[[], str]) -> None:
+    """Let the help of a command end in what takes a while to make, and is made when it is asked for."""
+    shown = parser.format_help
+    parser.format_help = lambda: f"{shown()}\n{render()}\n"  # type: ignore[method-assign]
+
+
 def render_options(sections: Sections) -> str:
     """Every option there is with its default and the words it can be, for --help."""
     lines = ["every option, as section.key=value or in the YAML file; docs/options.md explains them:"]
@@ -269,7 +275,7 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_dash_options(parser)
-    parser.epilog = f"{parser.epilog}\n\n{render_options(SECTIONS)}"
+    end_help_with(parser, lambda: render_options(SECTIONS))
     parser.set_defaults(run=run_tokenize_command)
 
 

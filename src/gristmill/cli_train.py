@@ -15,6 +15,7 @@ from gristmill.cli_run import (
     DATASET_OPTIONS,
     RUN_OPTIONS,
     TEXT_FIELD,
+    end_help_with,
     gather_options,
     render_options,
     show_interrupted,
@@ -126,7 +127,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_dash_options(parser)
-    parser.epilog = f"{parser.epilog}\n\n{render_options(TRAINING_SECTIONS)}"
+    end_help_with(parser, lambda: render_options(TRAINING_SECTIONS))
     parser.set_defaults(run=run_train_command)
 
 

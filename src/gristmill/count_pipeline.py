@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from gristmill import _native
 from gristmill.batch import DocumentBatch
 from gristmill.config import CountConfig
 from gristmill.engines import Bytes, Offsets
@@ -30,6 +31,7 @@ from gristmill.text_sample import SampleWriter
 from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import OnPieces, PieceCounter
 from gristmill.training.cut import decode_cut
+from gristmill.training.head_start import Begun, HeadStart
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
@@ -53,6 +55,8 @@ class CountJob(Struct, frozen=True):
     """Without this file nothing may be committed; absent: none is asked for."""
     on_pieces: OnPieces | None = None
     """Told what a unit has counted before it is written, where all of it is in memory."""
+    head_start: HeadStart | None = None
+    """Of the first unit, all of whose documents count once."""
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
         """The same job in smaller blocks, where a size is given."""
@@ -66,9 +70,10 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
     name = job.plan.unit_name(unit.index)
     spills = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=job.folder / FOLDER))
     sidecars = Sidecars(job.folder, name)
-    counter = make_counter(job, spills, text_bytes=unit.num_bytes)
+    begun = _begun(job, unit)
+    counter = make_counter(job, spills, text_bytes=unit.num_bytes, begun=begun.counter if begun else None)
     try:
-        work = _UnitCount(job, unit, sidecars, counter, limit)
+        work = _UnitCount(job, unit, sidecars, counter, limit, begun)
         work.read(on_block)
         return work.commit(spills / f"all.{SUFFIX}")
     except BaseException:
@@ -79,12 +84,33 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
         shutil.rmtree(spills, ignore_errors=True)
 
 
-def make_counter(job: CountJob, folder: Path, *, text_bytes: int) -> CounterTeam:
-    """What counts the pieces of a unit."""
+def _begun(job: CountJob, unit: Unit) -> Begun | None:
+    """What was counted of the unit before, if anything."""
+    if job.head_start is None or unit.index != 0:
+        return None
+    part = unit.slices[0]
+    file = job.plan.files[part.file]
+    is_plain = (file.format, file.compression, part.start) == ("jsonl", "none", 0)
+    return job.head_start.take(
+        *(file.path, file.num_bytes, file.version),
+        stop=part.stop if is_plain and job.blocks.max_documents is None else 0,
+        max_document_bytes=job.blocks.max_document_bytes,
+    )
+
+
+def make_counter(
+    job: CountJob, folder: Path, *, text_bytes: int, begun: _native.PieceCounter | None = None
+) -> CounterTeam:
+    """What counts the pieces of a unit; `begun` has counted some of it."""
     config = job.plan.config.count
     cut = decode_cut(job.plan.cut.encode())
     counter = PieceCounter(
-        cut, folder, max_bytes=job.counter_bytes, when_full=config.when_full, text_bytes=text_bytes
+        cut,
+        folder,
+        max_bytes=job.counter_bytes,
+        when_full=config.when_full,
+        text_bytes=text_bytes,
+        begun=begun,
     )
     # What is forgotten depends on who counted what: one thread alone always forgets the same.
     return CounterTeam(counter, num_threads=1 if config.when_full == "forget" else job.num_threads)
@@ -94,14 +120,22 @@ class _UnitCount:
     """The counter of a unit, and the figures of its record."""
 
     def __init__(
-        self, job: CountJob, unit: Unit, sidecars: Sidecars, counter: CounterTeam, limit: Limit
+        self,
+        job: CountJob,
+        unit: Unit,
+        sidecars: Sidecars,
+        counter: CounterTeam,
+        limit: Limit,
+        begun: Begun | None,
     ) -> None:
         config = job.plan.config
         self._job = job
         self._unit = unit
         self._sidecars = sidecars
         self._documents_left = limit.rows
-        self._input = UnitInput(job.plan.files, config.read, job.blocks, sidecars)
+        self._input = UnitInput(job.plan.files, config.read, job.blocks, sidecars, begun)
+        self._counted = iter(begun.counted if begun else ())
+        """Of the next batches: documents, the first ones, that are counted already."""
         self._counter = counter
         self._watch = Stopwatch()
         self._sample = SampleWriter()
@@ -114,9 +148,10 @@ class _UnitCount:
             self._input.take_bad(documents, path, slice_index=index)
             text, offsets = self._take(documents, self._unit.slices[index])
             weight = weight_of(path, self._job.plan.config.count)
+            uncounted = offsets[next(self._counted, 0) :]
             with self._watch("count"):
-                if weight:
-                    self._counter.add(text, offsets, weight=weight)
+                if weight and len(uncounted) > 1:
+                    self._counter.add(text, uncounted, weight=weight)
             self._num_documents += len(offsets) - 1
             self._num_bytes += int(offsets[-1])
             on_block(Block(documents.num_bytes, len(offsets) - 1, len(documents.bad), 0))

@@ -1,4 +1,5 @@
-"""Compiled tokenizers kept on disk: a large one is there in a twentieth of the time that compiling it takes.
+"""Compiled tokenizers and patterns kept on disk: large ones are there in a twentieth of the time that
+compiling takes.
 
 A file's name says all that decides what is in it: the tokenizer's own files, the options, this program, and
 the libraries it was compared with. A damaged or missing file costs time, never the result."""
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from isal import isal_zlib
@@ -31,13 +32,17 @@ if TYPE_CHECKING:  # engines need NumPy, which takes as long to import as most o
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Steps = list[tuple[str, list[Any]]]
+"""Calls of a native build, with their arguments."""
 FOLDER = "compiled"
 MAX_KEPT = 24
 """Files; the oldest go first. Each has some megabytes."""
 MAX_BYTES = 1 << 28
 CRC_BYTES = 4
 PACKAGE = Path(__file__).parent
-OWN_CODE = (".", "load", "pattern", "engines")
+OWN_CODE = (".", "load", "pattern", "engines", "training")
+VIEWS: dict[str, Literal["B", "H"]] = {"|u1": "B", "<u2": "H"}
+"""Of tables, as Python's own arrays have them."""
 REFERENCES = ("tokenizers", "tiktoken", "sentencepiece")
 
 
@@ -59,7 +64,7 @@ class Known(NamedTuple):
     rest takes next to no time."""
 
     facts: Facts
-    steps: list[tuple[str, list[Any]]]
+    steps: Steps
     strips_prefix: bool
 
     def engine(self) -> NativeEngine | None:
@@ -76,10 +81,13 @@ class _Model(msgspec.Struct, frozen=True, tag=True):
     data: bytes
 
 
+_KeptSteps = list[tuple[str, list[_Table | _Model | str | int | bool]]]
+
+
 class _Kept(msgspec.Struct, frozen=True):
     facts: Facts
     strips_prefix: bool
-    steps: list[tuple[str, list[_Table | _Model | str | int | bool]]]
+    steps: _KeptSteps
 
 
 def facts_of(loaded: Loaded) -> Facts:
@@ -98,6 +106,16 @@ def recall(path: Path, options: LoadOptions, *, state: str | None = None) -> Kno
 def remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngine) -> None:
     """Keep a compiled tokenizer for the next time."""
     tried(lambda: _remember(path, options, facts, engine))
+
+
+def recall_cut(*names: str | None) -> Steps | None:
+    """How text is cut, as it was compiled before for what the user calls it, or None; needs no NumPy."""
+    return tried(lambda: _recall_cut(names))
+
+
+def remember_cut(*names: str | None, steps: Steps) -> None:
+    """Keep it for the next time, unless it is kept already."""
+    tried(lambda: _remember_cut(names, steps))
 
 
 def cache_folder() -> Path:
@@ -128,13 +146,8 @@ def program_state() -> str:
 
 def _recall(path: Path, options: LoadOptions, state: str | None) -> Known | None:
     num_threads = 2 if state is None else 1  # the thread that imports has a core of its own
-    kept = cache_folder() / FOLDER / _key(path, options, program_state() if state is None else state)
-    if not kept.exists():
-        return None
-    content = read_whole(kept, limit=MAX_BYTES)
-    crc, body = content[:CRC_BYTES], memoryview(content)[CRC_BYTES:]
-    if isal_zlib.crc32(body).to_bytes(CRC_BYTES, "little") != crc:
-        log.info("%s: is damaged and not used", kept)
+    body = _read_kept(_key(_parts(path, options, program_state() if state is None else state)))
+    if body is None:
         return None
     entry = msgspec.msgpack.decode(body, type=_Kept)
     steps = [
@@ -153,12 +166,45 @@ def _engine_of(known: Known) -> NativeEngine:
 
 
 def _remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngine) -> None:
-    steps = [(name, list(map(_packed, arguments))) for name, arguments in engine.program.steps]
-    body = msgspec.msgpack.encode(_Kept(facts, engine.program.strips_prefix, steps))
+    kept = _Kept(facts, engine.program.strips_prefix, _packed_steps(engine.program.steps))
+    _write_kept(_key(_parts(path, options, program_state())), msgspec.msgpack.encode(kept))
+
+
+def _recall_cut(names: tuple[str | None, ...]) -> Steps | None:
+    body = _read_kept(_key(_parts_of_cut(names)))
+    if body is None:
+        return None
+    entry = msgspec.msgpack.decode(body, type=_KeptSteps)
+    return [(name, list(map(_with_view, arguments))) for name, arguments in entry]
+
+
+def _remember_cut(names: tuple[str | None, ...], steps: Steps) -> None:
+    key = _key(_parts_of_cut(names))
+    if not (cache_folder() / FOLDER / key).exists():
+        _write_kept(key, msgspec.msgpack.encode(_packed_steps(steps)))
+
+
+def _packed_steps(steps: Iterable[tuple[str, Iterable[Any]]]) -> _KeptSteps:
+    return [(name, list(map(_packed, arguments))) for name, arguments in steps]
+
+
+def _read_kept(key: str) -> memoryview | None:
+    kept = cache_folder() / FOLDER / key
+    if not kept.exists():
+        return None
+    content = read_whole(kept, limit=MAX_BYTES)
+    crc, body = content[:CRC_BYTES], memoryview(content)[CRC_BYTES:]
+    if isal_zlib.crc32(body).to_bytes(CRC_BYTES, "little") != crc:
+        log.info("%s: is damaged and not used", kept)
+        return None
+    return body
+
+
+def _write_kept(key: str, body: bytes) -> None:
     folder = cache_folder() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     crc = isal_zlib.crc32(body).to_bytes(CRC_BYTES, "little")
-    write_whole(folder / _key(path, options, program_state()), crc + body)
+    write_whole(folder / key, crc + body)
     _forget_oldest(folder)
 
 
@@ -168,9 +214,9 @@ def _forget_oldest(folder: Path) -> None:
         file.unlink(missing_ok=True)  # another process may be tidying too
 
 
-def _key(path: Path, options: LoadOptions, state: str) -> str:
+def _key(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()  # processors have instructions for it: three times as fast as blake2b
-    for part in _parts(path, options, state):
+    for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.hexdigest()
@@ -185,6 +231,12 @@ def _parts(path: Path, options: LoadOptions, state: str) -> Iterable[bytes]:
             yield read_whole(roles) if roles.is_file() else b""
     yield msgspec.json.encode((options.encoding, options.pattern, options.special_tokens))
     yield state.encode("utf-8", "surrogateescape")
+
+
+def _parts_of_cut(names: tuple[str | None, ...]) -> Iterable[bytes]:
+    yield b"a cut"
+    yield msgspec.json.encode(names)
+    yield "\0".join(own_versions()).encode("utf-8", "surrogateescape")
 
 
 def _package_state(name: str) -> str:
@@ -215,10 +267,16 @@ def _with_table(argument: Any) -> Any:
     return np.frombuffer(argument.data, argument.dtype) if isinstance(argument, _Table) else argument
 
 
+def _with_view(argument: Any) -> Any:
+    if isinstance(argument, _Table):
+        return memoryview(argument.data).cast(VIEWS[argument.dtype])
+    return argument
+
+
 def tried(call: Callable[[], T]) -> T | None:
     """The result of the call, or None: a cache that cannot be used costs time, never the result."""
     try:
         return call()
-    except (OSError, RuntimeError, ValueError, GristmillError, msgspec.MsgspecError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, GristmillError, msgspec.MsgspecError) as error:
         log.info("cache not used: %s", error)
         return None

@@ -5,21 +5,39 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from gristmill.batch import BadDocument, DocumentBatch
 from gristmill.config import ReadConfig
 from gristmill.errors import BadDocumentError, BadFileError, RunError
 from gristmill.plan import Unit
-from gristmill.read import Blocks, InputFile, describe_file, is_pinned, is_remote, read_slice, unreadable
+from gristmill.read import (
+    Blocks,
+    InputFile,
+    Slice,
+    describe_file,
+    is_pinned,
+    is_remote,
+    read_slice,
+    unreadable,
+)
 from gristmill.retry import UnreachableError
 from gristmill.sidecars import Quarantined, Sidecars
+from gristmill.training.head_start import Begun
 
 
 class UnitInput:
     """Reads the slices of a unit, and counts what it read and what was bad."""
 
     def __init__(
-        self, files: Sequence[InputFile], config: ReadConfig, blocks: Blocks, sidecars: Sidecars
+        self,
+        files: Sequence[InputFile],
+        config: ReadConfig,
+        blocks: Blocks,
+        sidecars: Sidecars,
+        begun: Begun | None = None,
     ) -> None:
+        """`begun`: what was read of the first slice, which is one of lines."""
         self.slice_records: list[int] = []
         self.documents_read = 0
         self.bytes_read = 0
@@ -29,6 +47,7 @@ class UnitInput:
         self._config = config
         self._blocks = blocks
         self._sidecars = sidecars
+        self._begun = begun
         self._starts: list[int] = []
 
     def batches(self, unit: Unit) -> Iterator[tuple[int, str, DocumentBatch]]:
@@ -66,7 +85,7 @@ class UnitInput:
         num_records = 0
         try:
             _check_unchanged(file)
-            for documents in read_slice(file, part, self._config, self._blocks):
+            for documents in self._documents(file, part, is_first=index == 0):
                 num_records += documents.num_records
                 yield documents
             if not is_remote(file.path):  # to ask a store again would cost as much as a small file
@@ -84,6 +103,15 @@ class UnitInput:
             self._add_bad_file(file.path, index, num_records, error)
         finally:
             self.slice_records.append(num_records)
+
+    def _documents(self, file: InputFile, part: Slice, *, is_first: bool) -> Iterator[DocumentBatch]:
+        num_records = 0
+        if self._begun is not None and is_first:
+            yield from self._begun.batches
+            num_records = sum(batch.num_records for batch in self._begun.batches)
+            part = msgspec.structs.replace(part, start=self._begun.stop)
+        for documents in read_slice(file, part, self._config, self._blocks):
+            yield documents.after(num_records)
 
     def _add_bad_file(self, path: str, slice_index: int, num_records: int, error: BadFileError) -> None:
         self.bad_files[error.reason] += 1

@@ -18,8 +18,7 @@ from gristmill.spec import MergeModel, Normalization, TokenizerSpec
 from gristmill.text_sample import TextSample, read_sample
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import Cut
-from gristmill.training.fit import Fit, Usage, measure_fit
-from gristmill.training.inventory import Pieces
+from gristmill.training.fit import Fit, SourcePieces, Usage, measure_fit
 from gristmill.training.merging import Merges
 
 MAX_SOURCES = 32
@@ -32,7 +31,7 @@ EXPECTED = 4
 class CutSample(NamedTuple):
     """The sample of a count, as pieces."""
 
-    sources: list[tuple[str, Pieces]]
+    sources: list[SourcePieces]
     num_documents: int
     is_held_out: bool
 
@@ -109,7 +108,7 @@ def _name_sources(paths: list[str], samples: list[TextSample]) -> list[str]:
 
 def _pieces_by_source(
     samples: list[TextSample], names: list[str], cut: Cut
-) -> Iterator[tuple[str, Pieces]]:
+) -> Iterator[SourcePieces]:
     for source in sorted({names[file] for sample in samples for file in sample.files.tolist()}):
         with tempfile.TemporaryDirectory() as scratch:
             text_bytes = EXPECTED * sum(len(sample.text) for sample in samples)
@@ -117,4 +116,4 @@ def _pieces_by_source(
             for sample in samples:
                 kept = np.array([names[file] == source for file in sample.files.tolist()], np.bool_)
                 counter.add(*keep_documents(sample.text, sample.offsets, kept))
-            yield source, counter.take()
+            yield SourcePieces.of(source, counter.take())

@@ -6,18 +6,22 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from gristmill.config import RunJob, TokenizeConfig
+from gristmill.config import CountConfig, RunJob, TokenizeConfig, TrainConfig
+from gristmill.engine_cache import Steps, recall_cut
 from gristmill.run.loading import Recalling
 from gristmill.run.process import (
     WORKER_BYTES,
     WorkerProcess,
     choose_backend,
+    is_frugal,
     memory_of,
     start_gpus,
     start_worker,
     tokenizer_to_load,
 )
 from gristmill.run.resources import num_cores
+from gristmill.training.head_start import LEAST_FILE_BYTES, HeadStart
+from gristmill.training.output import Output
 
 if TYPE_CHECKING:
     from gristmill.run.work import Backend
@@ -30,6 +34,9 @@ class Early(NamedTuple):
     gpus: tuple[WorkerProcess, ...] = ()
     backend: Backend | None = None
     recalling: Recalling | None = None
+    steps: Steps | None = None
+    """How the text of a training is cut, where that was compiled before."""
+    head_start: HeadStart | None = None
     since: float | None = None
     """When it was begun, by the clock that never goes back."""
 
@@ -39,6 +46,8 @@ class Early(NamedTuple):
             process.end()
         if self.backend is not None:
             self.backend.close()
+        if self.head_start is not None:
+            self.head_start.end()
 
 
 NOTHING = Early()
@@ -49,8 +58,10 @@ def start_early(config: RunJob) -> Early:
     folder = config.write.output if isinstance(config, TokenizeConfig) else ""
     is_finished = bool(folder) and "://" not in folder and os.path.exists(f"{folder}/manifest.json")
     backend, since = choose_backend(config), time.monotonic()
-    if is_finished or (backend == "inline" and not isinstance(config, TokenizeConfig)):
+    if is_finished:
         return NOTHING
+    if backend == "inline" and isinstance(config, TrainConfig):
+        return _start_counting(config)
     if backend == "inline":
         assert isinstance(config, TokenizeConfig)
         return Early(recalling=Recalling(tokenizer_to_load(config)), since=since)
@@ -63,3 +74,44 @@ def start_early(config: RunJob) -> Early:
     gpus = start_gpus(config, num_workers)
     workers = tuple(start_worker(config) for _ in range(num_workers))
     return Early(processes=workers, gpus=gpus, since=since)
+
+
+def names_of_cut(config: TrainConfig) -> tuple[str | None, str | None]:
+    """What the user calls the way text is cut, where no other tokenizer says it."""
+    return config.count.pattern, config.count.form
+
+
+def _start_counting(config: TrainConfig) -> Early:
+    if config.learn.extend is not None:
+        return NOTHING
+    steps = recall_cut(*names_of_cut(config))
+    folder = config.count.folder or Output.of(config.learn.output).run_folder
+    # A count that is taken up again, or all done, need not begin with the first block.
+    if steps is None or os.path.exists(folder) or not _is_worth_a_head_start(config):
+        return Early(steps=steps)
+    path, field = config.read.inputs[0], config.read.text_field
+    assert isinstance(field, str)
+    return Early(steps=steps, head_start=HeadStart(path, field, steps))
+
+
+def _is_worth_a_head_start(config: TrainConfig) -> bool:
+    """A core would be idle, and all documents of one plain file are counted, each once."""
+    read, run = config.read, config.run
+    plain = CountConfig(pattern=config.count.pattern, form=config.count.form, folder=config.count.folder)
+    is_plain = read.compression in ("auto", "none") and isinstance(read.text_field, str)
+    return (
+        (run.workers or num_cores()) > 1
+        and not is_frugal(run)
+        and config.count == plain
+        and is_plain
+        and not set(read.text_field) & set(".\\")
+        and read.id_field is None
+        and read.dataset is None
+        and len(read.inputs) == 1
+        and _is_large_jsonl(read.inputs[0], read.format)
+    )
+
+
+def _is_large_jsonl(path: str, format: str) -> bool:
+    is_named_so = format == "jsonl" or (format == "auto" and path.lower().endswith((".jsonl", ".ndjson")))
+    return is_named_so and os.path.isfile(path) and os.path.getsize(path) >= LEAST_FILE_BYTES

@@ -68,6 +68,7 @@ class InlineBackend:
         self._is_frugal = is_frugal(config.run)
         self._num_unit_threads = 1
         self._job: Job | CountJob | None = None
+        self._head_start = early.head_start
 
     def facts(self) -> TokenizerFacts | None:
         """What the run must know of the tokenizer, if the job has one."""
@@ -93,6 +94,8 @@ class InlineBackend:
             counter_bytes=self.budget.counter_bytes,
         )
         self._job = make_job_of(prepare, self._tokenizer)
+        if isinstance(self._job.plan, CountPlan):
+            self._job = replace(self._job, head_start=self._head_start)
 
     def tell_pieces(self, on_pieces: OnPieces) -> None:
         """Let a count, which is prepared and has one unit, tell what it has counted before it is written; not

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from gristmill.config import TrainConfig
+from gristmill.engine_cache import remember_cut
 from gristmill.run.ahead import Ahead
 from gristmill.run.assess import CutSample, assess, cut_sample
 from gristmill.run.count import Counted, CountOutcome, count
-from gristmill.run.cutting import check_counts, load_base
-from gristmill.run.early import NOTHING, Early
+from gristmill.run.cutting import check_counts, load_base, settle_cut
+from gristmill.run.early import NOTHING, Early, names_of_cut
 from gristmill.run.folder import (
     CHECKPOINT,
     INVENTORY,
@@ -31,6 +32,7 @@ from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, give_back_memory, num_cores, peak_resident_bytes
 from gristmill.run.warn import training_warnings, vocabulary_warnings
 from gristmill.store import refuse_remote
+from gristmill.training.cut import cut_steps, know_cut
 from gristmill.training.figures import script_shares
 from gristmill.training.fit import Fit, longest_tokens, merge_counts
 from gristmill.training.inventory import Inventory, MergeReport, merge_inventories
@@ -79,6 +81,8 @@ def train(
     refuse_remote(config.learn.output, "a tokenizer")
     refuse_remote(config.count.folder or "", "a count")
     output = Output.of(config.learn.output)
+    if early.steps is not None:
+        know_cut(settle_cut(config), early.steps)
     check_training(config)
     folder = Path(config.count.folder or output.run_folder)
     if config.learn.from_counts:
@@ -95,14 +99,16 @@ def train(
                 if is_frugal(config.run):
                     give_back_memory()
                 sample = aside.submit(cut_sample, folder, inventory.cut) if outcome else None
+                if outcome and early.steps is None and config.learn.extend is None:
+                    aside.submit(_remember_cut, config)
                 merges = learn_merges(
                     config, folder, inventory, begun=ahead.begun(), on_learning=on_learning
                 )
                 clock.end("learn")
+                written = aside.submit(_write, output, config, inventory, merges)
                 # Native for the most part, while texts are made and written.
-                fitting = aside.submit(_assess, config, sample.result(), merges) if sample else None
-                _write(output, config, inventory, merges)
-                fit = fitting.result() if fitting else None
+                fit = _assess(config, sample.result(), merges) if sample else None
+                written.result()
             clock.end("assess")
             result = TrainResult(
                 output=str(output.path),
@@ -150,6 +156,10 @@ class Phases:
 
 def _count(config: TrainConfig, folder: Path, **how: Any) -> CountOutcome | None:
     return None if config.learn.from_counts else count(config, folder, **how)
+
+
+def _remember_cut(config: TrainConfig) -> None:
+    remember_cut(*names_of_cut(config), steps=cut_steps(settle_cut(config)))
 
 
 def _counts(config: TrainConfig, folder: Path) -> list[Path]:

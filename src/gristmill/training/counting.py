@@ -11,12 +11,10 @@ from gristmill.drafts import Draft, reported
 from gristmill.engines import Bytes, Offsets
 from gristmill.errors import ConfigError, InputError
 from gristmill.training.cut import Cut, build_cut, encode_cut
+from gristmill.training.first_size import expected_pieces
 from gristmill.training.inventory import Inventory, Pieces, Summary, merge_inventories, write_draft
 
 LEAST_BYTES = 256 << 10
-BYTES_A_PIECE = 128
-"""Of 100 MB of mixed text, for each distinct piece; more text has fewer new ones."""
-MAX_EXPECTED = 1 << 20
 WhenFull = Literal["spill", "forget"]
 OnPieces = Callable[[Pieces], None]
 """Called with all that was counted."""
@@ -34,15 +32,27 @@ class PieceCounter:
     spill: what does not fit goes to sorted runs in the folder, and the counts are exact.
     forget: the rarest pieces are dropped, and the inventory says by how much a count may be too low.
 
-    Where `text_bytes`, about what will be counted, is told, memory is set aside for it at once."""
+    Where `text_bytes`, about what will be counted, is told, memory is set aside for it at once. `begun` has
+    counted some already, cut in the same way, and spills."""
 
     def __init__(
-        self, cut: Cut, folder: Path, *, max_bytes: int, when_full: WhenFull = "spill", text_bytes: int = 0
+        self,
+        cut: Cut,
+        folder: Path,
+        *,
+        max_bytes: int,
+        when_full: WhenFull = "spill",
+        text_bytes: int = 0,
+        begun: _native.PieceCounter | None = None,
     ) -> None:
         if max_bytes < LEAST_BYTES:
             raise ConfigError(f"{max_bytes} bytes of memory are too few to count; give {LEAST_BYTES} or more")
-        num_expected = min(text_bytes // BYTES_A_PIECE, MAX_EXPECTED)
-        self._counter = _native.PieceCounter(build_cut(cut), max_bytes, when_full == "forget", num_expected)
+        if begun is not None:
+            assert when_full == "spill"
+            begun.allow(max_bytes)
+        self._counter = begun or _native.PieceCounter(
+            build_cut(cut), max_bytes, when_full == "forget", expected_pieces(text_bytes)
+        )
         self._about = encode_cut(cut)
         self._folder = folder
         self._number = 0

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from gristmill import _native
+from gristmill.engine_cache import Steps
 from gristmill.engines.native import SPACE_MARK, require_same_class, splits_over_spaces, splitting_steps
 from gristmill.errors import ConfigError, UnsupportedTokenizerError
 from gristmill.pattern import PATTERNS, CompiledSplits, compile_splits
@@ -120,21 +121,36 @@ def _tables(splits: tuple[Split, ...]) -> CompiledSplits:
 def build_cut(cut: Cut) -> Any:
     """The native tables of a cut; ConfigError says why a pattern has none."""
     build = _native.Build()
+    for name, arguments in _known.get(cut) or cut_steps(cut):
+        getattr(build, name)(*arguments)
+    return build
+
+
+_known: dict[Cut, Steps] = {}
+
+
+def know_cut(cut: Cut, steps: Steps) -> None:
+    """Let `build_cut` have what was compiled before of this cut; the last one is known."""
+    _known.clear()
+    _known[cut] = steps
+
+
+def cut_steps(cut: Cut) -> Steps:
+    """The calls that hand a cut to a native build; ConfigError says why a pattern has none."""
+    steps: Steps = []
     if cut.form:
-        build.set_form(cut.form)
+        steps.append(("set_form", [cut.form]))
     if cut.marks:
-        build.set_spaces_as_marks()
+        steps.append(("set_spaces_as_marks", []))
     prefix = cut.prefix or ("missing" if cut.marks else "never")
     if prefix != "never":
-        build.set_prefix("always", prefix == "missing", prefix == "always")
+        steps.append(("set_prefix", ["always", prefix == "missing", prefix == "always"]))
     try:
         tables = _tables(cut.splits)
         if cut.marks:
             require_same_class(tables)
-        for name, arguments in splitting_steps(tables):
-            getattr(build, name)(*arguments)
     except UnsupportedTokenizerError as error:
         raise ConfigError(
             f"{error}; the pattern is one of {', '.join(sorted(NAMES))}, {SPACES}, none, or a regex"
         ) from error
-    return build
+    return steps + [(name, list(arguments)) for name, arguments in splitting_steps(tables)]

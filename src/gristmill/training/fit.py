@@ -65,6 +65,19 @@ def merge_counts(merges: Merges) -> list[tuple[int, int]]:
     return [(first + i, int(merges.counts[i])) for i in chosen if i < num_new]
 
 
+class SourcePieces(NamedTuple):
+    """The pieces of a source, and the script of each."""
+
+    name: str
+    pieces: Pieces
+    scripts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, name: str, pieces: Pieces) -> SourcePieces:
+        """Find out what scripts they are of."""
+        return cls(name, pieces, scripts_of(pieces))
+
+
 class Usage:
     """Adds up what the pieces of one source after another become."""
 
@@ -74,8 +87,9 @@ class Usage:
         self.by_token = np.zeros(num_tokens, np.int64)
         self._scripts = np.zeros((len(SCRIPTS), 2), np.int64)
 
-    def add(self, pieces: Pieces) -> Share:
+    def add(self, source: SourcePieces) -> Share:
         """Encode pieces, each as often as it occurs."""
+        pieces = source.pieces
         ids, ends = self._engine.encode_batch(
             pieces.text, pieces.offsets, special_tokens="text", num_threads=self._num_threads
         )
@@ -84,9 +98,8 @@ class Usage:
         used = np.bincount(ids, weights=np.repeat(counts, lengths), minlength=len(self.by_token))
         self.by_token += used.astype(np.int64)
         amounts = np.stack([np.diff(pieces.offsets) * counts, lengths * counts], axis=1)
-        scripts = scripts_of(pieces)
         for column in range(2):
-            sums = np.bincount(scripts, weights=amounts[:, column], minlength=len(SCRIPTS))
+            sums = np.bincount(source.scripts, weights=amounts[:, column], minlength=len(SCRIPTS))
             self._scripts[:, column] += sums.astype(np.int64)
         return Share(*map(int, amounts.sum(axis=0)))
 
@@ -99,14 +112,14 @@ class Usage:
 def measure_fit(
     usage: Usage,
     merges: Merges,
-    sources: Iterable[tuple[str, Pieces]],
+    sources: Iterable[SourcePieces],
     *,
     num_documents: int,
     num_special: int,
     is_held_out: bool,
 ) -> Fit:
     """The fit of a tokenizer to the pieces of each source."""
-    by_source = {name: usage.add(pieces) for name, pieces in sources}
+    by_source = {source.name: usage.add(source) for source in sources}
     text = Share(
         sum(share.num_bytes for share in by_source.values()),
         sum(share.num_tokens for share in by_source.values()),
