@@ -23,6 +23,8 @@ UTF8_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 TAIL_STEP_BYTES = 1 << 16
 """Read at a time to find the end of a slice's last line."""
+SLACK_PART = 8
+"""Blocks may be larger by this part of their size, where that makes one fewer."""
 SEARCH_BYTES = 1 << 16
 END_OF_FILE = 1 << 62
 
@@ -124,7 +126,7 @@ class RecordCutter:
         left = self._stop - self._position - known
         if left <= 0:
             return min(most, max(TAIL_STEP_BYTES, known // 2))
-        num_blocks = -(-left // most)
+        num_blocks = -(-left // (most + most // SLACK_PART))
         return -(-left // num_blocks) + (min(most, TAIL_STEP_BYTES) if num_blocks == 1 else 0)
 
     def _step_over(self) -> Iterator[RecordBlock]:
