@@ -56,6 +56,7 @@ public:
             IdBuffer ids = std::move(ranges_[num_placed_].ids);
             ids_.append(ids.data(), ids.size());
         }
+        ids_.close();
         return std::move(ids_);
     }
 

@@ -47,6 +47,8 @@ public:
     size_t size() const { return size_; }
     size_t capacity() const { return capacity_; }
     const T* data() const { return begin(); }
+    // There is no more to come: room that was never written takes no memory, and need not be cut off.
+    void close() { capacity_ = size_; }
     // Gives the memory away, cut to its content when that fills less than half of it.
     Block release() {
         if (size_ < capacity_ / 2) move_to(size_);

@@ -4,6 +4,8 @@ import errno
 import fcntl
 import os
 import resource
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -109,6 +111,50 @@ def test_a_disk_that_refuses_such_writes_gets_ordinary_ones(
 def test_a_write_cut_short_is_taken_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct_file.os, "pwrite", lambda h, c, at: PWRITE(h, c[: max(1, len(c) // 2)], at))
     assert written(tmp_path / "file", [len(CONTENT)]) == CONTENT
+
+
+def test_a_write_that_failed_fails_whatever_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    draft = Draft(tmp_path / "file", [])
+    with monkeypatch.context() as patch:
+        patch.setattr(direct_file.os, "pwrite", fail)
+        with pytest.raises(RunError, match="Input/output error"):
+            write_and_finish(draft)
+    if os.major(tmp_path.stat().st_dev) == 0:
+        return  # the cache took it
+    with pytest.raises(RunError, match="Input/output error"):
+        draft.finish()
+    draft.discard()
+    assert not list(tmp_path.iterdir())
+
+
+FORKED = """
+import os, signal, sys
+from pathlib import Path
+from gristmill.drafts import Draft
+folder = Path(sys.argv[1])
+def write(name):
+    draft = Draft(folder / name, [])
+    draft.write(bytes(5 << 20))
+    draft.finish()
+    draft.commit()
+write("parent")
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    write("child")
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_writes_with_threads_of_its_own(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FORKED, str(tmp_path)], check=True)
+    assert (tmp_path / "child").read_bytes() == (tmp_path / "parent").read_bytes() == bytes(5 << 20)
 
 
 @pytest.mark.parametrize("limit", [ALIGNED_BYTES, BUFFER_BYTES, 2 * BUFFER_BYTES + 5000])

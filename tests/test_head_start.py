@@ -218,6 +218,28 @@ def test_a_kept_pattern_that_is_damaged_is_compiled_anew(corpus, tmp_path):
     content[len(content) // 2] ^= 1
     kept.write_bytes(content)
     assert start_early(make_config(corpus, "x.json")) == NOTHING
+    assert not kept.exists(), "so that it is kept anew"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[("nothing", [])], [("set_form", [7])], [("set_form", [])], [("__class__", [])]],
+    ids=["no such call", "wrong kind", "nothing given", "no call"],
+)
+def test_kept_steps_that_no_build_takes_count_for_nothing(steps):
+    engine_cache.remember_cut("made up", steps=steps)
+    assert engine_cache.recall_cut("made up") is None
+
+
+def test_a_kept_pattern_under_the_name_of_another_counts_for_nothing(corpus, tmp_path):
+    engine_cache.remember_cut("o200k", None, steps=cut_steps(cut_of("o200k", form=None)))
+    folder = tmp_path / "cache" / "compiled"
+    one, other = sorted(folder.iterdir())
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    assert engine_cache.recall_cut("o200k", None) is None
+    assert start_early(make_config(corpus, "x.json")) == NOTHING
 
 
 def test_a_training_keeps_the_pattern_it_has_compiled(corpus, tmp_path):

@@ -40,6 +40,18 @@ def test_a_store_that_was_never_there_is_given_up_in_seconds(clock):
     assert 1 < sum(clock) < 5
 
 
+def test_a_long_call_that_is_cut_off_has_a_second_try(clock):
+    errors = [socket.gaierror(-3, "Temporary failure in name resolution")]
+
+    def call():
+        clock.append(60)  # a listing that takes its time
+        if errors:
+            raise errors.pop()
+        return "listed"
+
+    assert retried(call, is_known=False) == "listed"
+
+
 @pytest.mark.parametrize(
     ("error", "is_known"),
     [(REFUSED, True), (httpx.ReadTimeout("slow"), False), (ConnectionResetError("lost"), False)],

@@ -70,7 +70,8 @@ class DirectFile:
 
     def _hand_over(self) -> None:
         if len(self._writing) == MAX_WAITING:
-            self._writing.popleft().result()
+            self._writing[0].result()  # one that failed stays, and fails whatever is asked next
+            self._writing.popleft()
         written = _threads().submit(_write_buffer, self._handle, self._buffer, self._position)
         self._writing.append(written)
         self._position += BUFFER_BYTES
@@ -78,9 +79,9 @@ class DirectFile:
 
     def _wait(self) -> None:
         errors = [writing.exception() for writing in self._writing]  # all of them end first
-        self._writing.clear()
         for error in filter(None, errors):
             raise error
+        self._writing.clear()
 
 
 def open_direct(handle: int) -> DirectFile | None:
@@ -125,6 +126,18 @@ def _threads() -> ThreadPoolExecutor:
 
 _idle: list[Buffer] = []
 _turn = threading.Lock()
+
+
+def _begin_anew() -> None:
+    """A process that was forked has none of its parent's threads, and may have its lock as it was held."""
+    global _turn
+    _threads.cache_clear()
+    _idle.clear()
+    _turn = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _take_buffer() -> Buffer:

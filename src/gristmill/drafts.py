@@ -169,8 +169,8 @@ class Draft:
 
     def _flush(self) -> None:
         if self._direct is not None:
-            direct, self._direct = self._direct, None
-            direct.finish()
+            self._direct.finish()
+            self._direct = None
         self._file.flush()
 
 

@@ -43,6 +43,8 @@ PACKAGE = Path(__file__).parent
 OWN_CODE = (".", "load", "pattern", "engines", "training")
 VIEWS: dict[str, Literal["B", "H"]] = {"|u1": "B", "<u2": "H"}
 """Of tables, as Python's own arrays have them."""
+REFUSALS = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+"""Of native code and of Python, where what was kept is not what is expected."""
 REFERENCES = ("tokenizers", "tiktoken", "sentencepiece")
 
 
@@ -175,7 +177,13 @@ def _recall_cut(names: tuple[str | None, ...]) -> Steps | None:
     if body is None:
         return None
     entry = msgspec.msgpack.decode(body, type=_KeptSteps)
-    return [(name, list(map(_with_view, arguments))) for name, arguments in entry]
+    steps = [(name, list(map(_with_view, arguments))) for name, arguments in entry]
+    build = _native.Build()
+    for name, arguments in steps:  # tried here, where what is wrong with them costs time alone
+        if name.startswith("_"):
+            raise ValueError(f"{name} is no step of a cut")
+        getattr(build, name)(*arguments)
+    return steps
 
 
 def _remember_cut(names: tuple[str | None, ...], steps: Steps) -> None:
@@ -194,8 +202,9 @@ def _read_kept(key: str) -> memoryview | None:
         return None
     content = read_whole(kept, limit=MAX_BYTES)
     crc, body = content[:CRC_BYTES], memoryview(content)[CRC_BYTES:]
-    if isal_zlib.crc32(body).to_bytes(CRC_BYTES, "little") != crc:
+    if _crc_of(key, body) != crc:
         log.info("%s: is damaged and not used", kept)
+        kept.unlink(missing_ok=True)
         return None
     return body
 
@@ -203,9 +212,13 @@ def _read_kept(key: str) -> memoryview | None:
 def _write_kept(key: str, body: bytes) -> None:
     folder = cache_folder() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    crc = isal_zlib.crc32(body).to_bytes(CRC_BYTES, "little")
-    write_whole(folder / key, crc + body)
+    write_whole(folder / key, _crc_of(key, body) + body)
     _forget_oldest(folder)
+
+
+def _crc_of(key: str, body: bytes | memoryview) -> bytes:
+    """Of the name too: a file that was put under another is damaged."""
+    return isal_zlib.crc32(body, isal_zlib.crc32(key.encode())).to_bytes(CRC_BYTES, "little")
 
 
 def _forget_oldest(folder: Path) -> None:
@@ -277,6 +290,6 @@ def tried(call: Callable[[], T]) -> T | None:
     """The result of the call, or None: a cache that cannot be used costs time, never the result."""
     try:
         return call()
-    except (OSError, RuntimeError, ValueError, KeyError, GristmillError, msgspec.MsgspecError) as error:
+    except (*REFUSALS, GristmillError, msgspec.MsgspecError) as error:
         log.info("cache not used: %s", error)
         return None

@@ -96,7 +96,7 @@ def _take_blocks(job: Job, unit: Unit, output: UnitOutput, on_block: OnBlock) ->
             kept, tokens = _encode(job, documents)
         output.add(kept, tokens, path, slice_index=index)
         on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
-        del kept, tokens  # not held while the next block is read
+        del kept, tokens  # ids are not held while the next block is read
 
 
 def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBatch]:

@@ -80,7 +80,7 @@ def retried(
     """What a call gives; one that fails for a passing reason is made again, each time after a longer wait.
 
     A known store was reached before, and may be gone for a moment; another one may not be there at all."""
-    began = time.monotonic()
+    missed_at: float | None = None
     for attempt in range(MAX_ATTEMPTS):
         try:
             return call()
@@ -88,7 +88,10 @@ def retried(
             if is_lasting(error):
                 raise
             said = " ".join(str(error).split())[:300] or type(error).__name__
-            if not is_known and is_unreached(error) and time.monotonic() - began >= STRANGER_PATIENCE_S:
+            if missed_at is None and is_unreached(error):
+                missed_at = time.monotonic()
+            is_missed = missed_at is not None and time.monotonic() - missed_at >= STRANGER_PATIENCE_S
+            if not is_known and is_missed and is_unreached(error):
                 remedy = "check the network, the address or endpoint, and proxies"
                 raise UnreachableError(f"cannot be reached ({said}); {remedy}") from error
             if attempt == MAX_ATTEMPTS - 1:

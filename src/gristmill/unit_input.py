@@ -107,8 +107,10 @@ class UnitInput:
     def _documents(self, file: InputFile, part: Slice, *, is_first: bool) -> Iterator[DocumentBatch]:
         num_records = 0
         if self._begun is not None and is_first:
-            yield from self._begun.batches
-            num_records = sum(batch.num_records for batch in self._begun.batches)
+            batches = self._begun.batches
+            num_records = sum(batch.num_records for batch in batches)
+            while batches:  # none is held longer than it is needed
+                yield batches.pop(0)
             part = msgspec.structs.replace(part, start=self._begun.stop)
         for documents in read_slice(file, part, self._config, self._blocks):
             yield documents.after(num_records)

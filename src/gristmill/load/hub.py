@@ -11,6 +11,7 @@ from gristmill.errors import MissingPackageError, TokenizerError
 from gristmill.load.folder import ROLE_FILES, TOKENIZER_FILES
 from gristmill.retry import UnreachableError, is_unreached, retried
 
+_COMMIT = re.compile("[0-9a-f]{40}")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _FILE_ENDINGS = (".json", ".model", ".tiktoken", ".txt")
 """A name that ends so is a file's; mistyped, it must not go over the network."""
@@ -36,7 +37,8 @@ def download_tokenizer(
             f"{_nowhere(name)} needs huggingface_hub: pip install 'gristmill[hub]'"
         ) from error
 
-    is_reached = _is_reached(name, revision=revision, token=token)
+    is_here = _is_pinned_here(name, revision=revision, cache_dir=cache_dir)
+    is_reached = is_here or _is_reached(name, revision=revision, token=token)
 
     def fetch(file: str, commit: str | None) -> Path:
         if not is_reached:
@@ -56,6 +58,16 @@ def download_tokenizer(
         for file in ROLE_FILES:
             _fetch_optional(fetch, file, name, commit)
     return path
+
+
+def _is_pinned_here(name: str, *, revision: str | None, cache_dir: str | Path | None) -> bool:
+    """Whether a commit is named and the cache has a tokenizer of it: then nobody is asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if revision is None or _COMMIT.fullmatch(revision) is None:
+        return False
+    found = (try_to_load_from_cache(name, file, cache_dir, revision) for file in TOKENIZER_FILES)
+    return any(isinstance(path, str) for path in found)
 
 
 def _is_reached(name: str, *, revision: str | None, token: str | bool | None) -> bool:

@@ -257,7 +257,7 @@ def _find_remote(url: str, config: ReadConfig, listing: Listing) -> list[Found]:
         info = ask(lambda: store.info(path))
         if info["type"] != "directory":
             return [Found(url, *describe_entry(store, info))]
-        entries = _list_entries(store, ask(lambda: store.find(path, detail=True)).values())
+        entries = _list_entries(store, retried(lambda: store.find(path, detail=True)).values())
         under = _url_of(store, path).rstrip("/") + "/"
         shown = [found for found in entries if not _is_hidden(found.path.removeprefix(under))]
         return _require([found for found in shown if _is_known(found.path, config, listing)], url, entries)

@@ -126,7 +126,8 @@ class RecordCutter:
         left = self._stop - self._position - known
         if left <= 0:
             return min(most, max(TAIL_STEP_BYTES, known // 2))
-        num_blocks = -(-left // (most + most // SLACK_PART))
+        slack = most // SLACK_PART if self._stop < END_OF_FILE else 0
+        num_blocks = -(-left // (most + slack))
         return -(-left // num_blocks) + (min(most, TAIL_STEP_BYTES) if num_blocks == 1 else 0)
 
     def _step_over(self) -> Iterator[RecordBlock]:

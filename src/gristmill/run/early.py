@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import CountConfig, RunJob, TokenizeConfig, TrainConfig
-from gristmill.engine_cache import Steps, recall_cut
+from gristmill.engine_cache import Steps, recall_cut, tried
 from gristmill.run.loading import Recalling
 from gristmill.run.process import (
     WORKER_BYTES,
@@ -91,7 +91,7 @@ def _start_counting(config: TrainConfig) -> Early:
         return Early(steps=steps)
     path, field = config.read.inputs[0], config.read.text_field
     assert isinstance(field, str)
-    return Early(steps=steps, head_start=HeadStart(path, field, steps))
+    return Early(steps=steps, head_start=tried(lambda: HeadStart(path, field, steps)))
 
 
 def _is_worth_a_head_start(config: TrainConfig) -> bool:

@@ -68,9 +68,11 @@ def main() -> None:
         serve(inbox.get, answer)
     except Exception as error:
         traceback.print_exc()
-        answer(failure_of(error))
         sys.stderr.flush()
-        os._exit(1)  # a thread waits for standard input, which the interpreter cannot end beside
+        try:
+            answer(failure_of(error))
+        finally:
+            os._exit(1)  # a thread waits for standard input, which the interpreter cannot end beside
 
 
 def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None]) -> None:

@@ -64,14 +64,15 @@ class HeadStart:
         if taken is None or (path, num_bytes, version) != self._file or max_document_bytes < BLOCK_BYTES:
             return None
         blocks, counter = taken
-        if not blocks or blocks[-1][6] >= stop:
+        *_, end, _ = blocks[-1] if blocks else (stop, 0)
+        if end >= stop:
             return None
         batches: list[DocumentBatch] = []
         num_records = 0
         for block in blocks:
             batches.append(_batch_of(block, num_records))
             num_records += batches[-1].num_records
-        return Begun(batches, blocks[-1][6], [block[7] for block in blocks], counter)
+        return Begun(batches, end, [num_counted for *_, num_counted in blocks], counter)
 
     def end(self) -> None:
         """Stop it; what it did is of no use."""
