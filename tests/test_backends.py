@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from emulated_device import EmulatedDevice
-from gristmill import MissingPackageError
+from gristmill import MissingPackageError, RunError
 from gristmill.engines.cuda import engine as cuda_engine
 from gristmill.engines.cuda import late
 from gristmill.engines.cuda.engine import engine_on, put_on_device
@@ -129,6 +129,16 @@ def test_threads_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch
     assert len(opened) == 1
     run(tokenizer, corpus, tmp_path / "native", **options)
     assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
+
+
+def test_a_run_that_gets_no_more_threads_ends_with_an_error(tokenizer, corpus, tmp_path, monkeypatch):
+    class NoThreads(inline.ThreadPoolExecutor):
+        def submit(self, *_arguments):
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(inline, "ThreadPoolExecutor", NoThreads)
+    with pytest.raises(RunError, match="can't start new thread; raise the limits"):
+        run(tokenizer, corpus, tmp_path / "out", run__backend="inline", run__workers=2)
 
 
 def test_threads_share_the_memory(corpus):

@@ -14,7 +14,7 @@ import tiktoken
 import tokenizers
 
 import made_tokenizers as made
-from gristmill import cli
+from gristmill import cli, cli_run
 from gristmill.job import SECTIONS, TRAINING_SECTIONS
 from gristmill.sample import train_sample_tokenizer
 
@@ -301,3 +301,9 @@ def test_calls_of_the_command_never_take_memory_from_the_system_for_pythons_stac
         for how in ("as a command", "without it")
     }
     assert faults["as a command"] < 100 < faults["without it"], faults
+
+
+def test_a_command_that_is_told_to_end_among_imports_says_so_and_no_more(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "gristmill.report.summary", None)  # as one that was cut off
+    cli_run.show_interrupted("out")
+    assert capsys.readouterr().err == "gristmill: interrupted before it began\n"

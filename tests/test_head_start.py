@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from adversarial_texts import random_texts
-from gristmill import _native, engine_cache
-from gristmill.errors import ConfigError
+from gristmill import _native, engine_cache, unit_input
+from gristmill.errors import ConfigError, RunError
 from gristmill.job import make_training
 from gristmill.read import Blocks, InputFile, Slice, describe_file, read_slice
 from gristmill.run import early as run_early
@@ -124,6 +124,18 @@ def test_wherever_it_stopped_every_document_counts_once(corpus, tmp_path, num_co
     begun = Begun(batches, sum(batch.num_bytes for batch in batches), counted, counter)
     started = trained(config, Early(head_start=Found(begun)))
     assert started == trained(make_config(corpus, tmp_path / "plain.json"))
+
+
+def test_a_file_that_is_gone_when_the_run_takes_over_is_an_error(corpus, tmp_path, monkeypatch):
+    check = unit_input._check_unchanged
+
+    def check_and_remove(file):
+        check(file)
+        corpus.unlink(missing_ok=True)
+
+    monkeypatch.setattr(unit_input, "_check_unchanged", check_and_remove)
+    with pytest.raises(RunError, match=r"texts.jsonl: .*; run the same command again"):
+        head_started(make_config(corpus, tmp_path / "started.json"))
 
 
 @pytest.mark.parametrize("at", [0, 3, 100, 700])

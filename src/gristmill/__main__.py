@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -18,9 +19,14 @@ each time the system took memory back, for which it interrupts all other threads
 def run() -> NoReturn:
     """The command as a whole process, which ends without taking apart what it holds: the system is faster."""
     gc.set_threshold(GC_THRESHOLD)
-    from gristmill.cli import main
+    try:
+        from gristmill.cli import main
 
-    status = main()
+        status = main()
+    except KeyboardInterrupt:  # while modules were imported
+        status = 128 + signal.SIGINT
+    except SystemExit as end:  # told to end, or argparse has said what is wrong
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

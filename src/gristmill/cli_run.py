@@ -297,9 +297,13 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
 
 def show_interrupted(folder: str) -> None:
     """Say what a run that was told to end leaves behind."""
-    from gristmill.report.summary import render_interrupted
+    try:
+        from gristmill.report.summary import render_interrupted
 
-    print(f"gristmill: {render_interrupted(folder)}", file=sys.stderr, flush=True)
+        said = render_interrupted(folder)
+    except Exception:  # a module that was cut off while it was imported cannot be imported again
+        said = "interrupted before it began"
+    print(f"gristmill: {said}", file=sys.stderr, flush=True)
 
 
 def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) -> int:

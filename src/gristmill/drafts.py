@@ -32,6 +32,9 @@ REMEDIES = {
     errno.EACCES: "make the folder writable",
     errno.EPERM: "make the folder writable",
     errno.EROFS: "make the folder writable",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit on open files",
+    errno.ENOMEM: "free some memory, or lower run.memory or run.workers",
     errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
 }
 

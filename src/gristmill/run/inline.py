@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from gristmill.config import RunJob, TokenizeConfig
+from gristmill.errors import RunError
 from gristmill.limits import Block
 from gristmill.plan import CountPlan
 from gristmill.records import UnitRecord
@@ -223,7 +224,13 @@ class _UnitThreads:
                     return
                 continue
             self._room.acquire()  # the disk may be slower than all the rest
-            self._committing.submit(self._commit, task, commit)
+            try:
+                self._committing.submit(self._commit, task, commit)
+            except RuntimeError as error:
+                self._room.release()
+                remedy = "raise the limits on processes and memory (ulimit -u, -v)"
+                self._inbox.put(_Ended(task, RunError(f"nothing can be written: {error}; {remedy}")))
+                return
 
     def _commit(self, task: Task, commit: Commit) -> None:
         try:
