@@ -117,7 +117,7 @@ def _firsts(report: RunReport) -> str:
     if not shares:
         return ""
     return (
-        " Each side has several processes in a row, and the last counts; by those that came right after "
+        " Where a side was given several processes in a row, the last counts; by those that came right after "
         f"another side, a run is {min(shares):.2f} to {max(shares):.2f} of the bare encoder."
     )
 
