@@ -128,6 +128,14 @@ def test_without_a_network_the_cache_serves_and_what_it_lacks_is_said(hub):
     assert said.startswith(f"TokenizerError {NOWHERE} 'someone/other' is not in the cache, and the hub")
 
 
+def test_a_commit_that_is_in_the_cache_asks_nobody(hub, tmp_path):
+    online = hub("'someone/tiny'")
+    (snapshot,) = tmp_path.rglob("snapshots/*")
+    hub.server.seen.clear()
+    assert hub(f"'someone/tiny', revision='{snapshot.name}'") == online
+    assert not hub.server.seen
+
+
 def test_without_a_network_a_file_that_may_be_on_the_hub_is_not_done_without(hub, tmp_path):
     hub("'someone/tiny'")
     (cached,) = tmp_path.rglob("snapshots/*/tokenizer_config.json")

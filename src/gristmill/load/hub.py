@@ -4,6 +4,7 @@ settings honoured."""
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +38,18 @@ def download_tokenizer(
             f"{_nowhere(name)} needs huggingface_hub: pip install 'gristmill[hub]'"
         ) from error
 
-    is_here = _is_pinned_here(name, revision=revision, cache_dir=cache_dir)
-    is_reached = is_here or _is_reached(name, revision=revision, token=token)
+    @cache
+    def is_reached() -> bool:
+        return _is_reached(name, revision=revision, token=token)
 
     def fetch(file: str, commit: str | None) -> Path:
-        if not is_reached:
-            return _find_cached(name, file, revision=commit or revision, cache_dir=cache_dir)
+        wanted = commit or revision
+        if _is_known(name, file, commit=wanted, cache_dir=cache_dir) or not is_reached():
+            return _find_cached(name, file, revision=wanted, cache_dir=cache_dir)
         path = huggingface_hub.hf_hub_download(
             name,
             file,
-            revision=commit or revision,
+            revision=wanted,
             token=token,
             cache_dir=None if cache_dir is None else str(cache_dir),
         )
@@ -60,14 +63,12 @@ def download_tokenizer(
     return path
 
 
-def _is_pinned_here(name: str, *, revision: str | None, cache_dir: str | Path | None) -> bool:
-    """Whether a commit is named and the cache has a tokenizer of it: then nobody is asked."""
+def _is_known(name: str, file: str, *, commit: str | None, cache_dir: str | Path | None) -> bool:
+    """Whether the cache has the file of a commit, or knows that it has none: neither changes."""
     from huggingface_hub import try_to_load_from_cache
 
-    if revision is None or _COMMIT.fullmatch(revision) is None:
-        return False
-    found = (try_to_load_from_cache(name, file, cache_dir, revision) for file in TOKENIZER_FILES)
-    return any(isinstance(path, str) for path in found)
+    is_commit = commit is not None and _COMMIT.fullmatch(commit) is not None
+    return is_commit and try_to_load_from_cache(name, file, cache_dir, commit) is not None
 
 
 def _is_reached(name: str, *, revision: str | None, token: str | bool | None) -> bool:
