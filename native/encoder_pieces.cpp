@@ -144,6 +144,7 @@ void PieceEncoder::flush() {
         document_begin_ = end;
     }
     out_->commit(write(from, waiting_, ids));
+    bring_home();
     waiting_ = waiting_bytes_ = 0;
     marks_.clear();
     limits_.clear();
@@ -221,6 +222,7 @@ inline void PieceEncoder::learn_short(uint16_t i, size_t& num_jobs) {
     batch_[i].slot = &kNowhere;
     if (const ShortSlot* known = table_.find(key, hash)) {
         batch_[i].slot = known;
+        away_[num_away_++] = i;
         return;
     }
     uint32_t id = single_token(key, hash);
@@ -235,6 +237,15 @@ inline void PieceEncoder::learn_short(uint16_t i, size_t& num_jobs) {
     job.text = batch_[i].text();
     std::memcpy(job.bytes, &key, sizeof job.bytes);
     job.bytes[ShortKey::kMaxBytes] = 0;
+}
+
+// The encoder of parts leaves all where it is: slots that the other has found are still to be written.
+void PieceEncoder::bring_home() {
+    for (size_t a = 0; parts_ && a < num_away_; ++a) {
+        const Waiting& piece = batch_[away_[a]];
+        table_.bring_home(piece.key, piece.slot, piece.key.hash());
+    }
+    num_away_ = 0;
 }
 
 void PieceEncoder::encode_cut() {

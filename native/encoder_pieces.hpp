@@ -54,6 +54,8 @@ private:
     // Enters the pieces that are not in the table yet, as far as they can be merged side by side.
     void learn(size_t num_missing);
     void learn_short(uint16_t i, size_t& num_jobs);
+    // Pieces of the batch that do not lie at home in the table go there.
+    void bring_home();
     // Was it asked about this hash before? It may say yes wrongly, and forget.
     bool was_seen(uint64_t hash);
     void remember(size_t i, const uint32_t* ids, size_t count);
@@ -107,6 +109,8 @@ private:
     std::vector<Limit> limits_;
     alignas(64) Waiting batch_[kBatch];
     uint16_t missing_[kBatch];
+    uint16_t away_[kBatch];  // pieces of the batch that were found elsewhere than at home
+    size_t num_away_ = 0;
     // Pieces of the batch that are encoded part by part, where their ids lie in cut_ids_, and by piece which of them it is.
     std::vector<uint16_t> cut_;
     int64_t cut_sizes_[kBatch];

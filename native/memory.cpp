@@ -3,6 +3,8 @@
 #include <bit>
 #include <mutex>
 
+#include <unistd.h>
+
 namespace gristmill {
 
 namespace {
@@ -44,12 +46,45 @@ Pages take(size_t size) {
     return taken;
 }
 
+size_t whole_pages(size_t size) {
+    static const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    return (size + page - 1) / page * page;
+}
+
 // Sizes of blocks that come one after another differ by little: eight to each power of two.
 size_t rounded(size_t size) {
     size_t step = std::bit_floor(size) / 8;
     return (size + step - 1) / step * step;
 }
 }  // namespace
+
+bool Pages::grow(size_t size) {
+#if defined(__linux__)
+    if (size_ < kSmallestHuge || size < size_) return false;
+    // To the start of a huge page again: only there a huge page is moved as one.
+    size_t mapped = size + kHugePage;
+    void* base = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return false;
+    auto* data = static_cast<uint8_t*>(base) + (kHugePage - reinterpret_cast<uintptr_t>(base) % kHugePage);
+    if (mremap(data_, size_, size, MREMAP_MAYMOVE | MREMAP_FIXED, data) == MAP_FAILED) {
+        munmap(base, mapped);
+        return false;
+    }
+    // Only what lay before and behind: the place between may be another thread's already.
+    auto* old_base = static_cast<uint8_t*>(base_);
+    uint8_t *old_end = old_base + whole_pages(mapped_), *moved_end = data_ + whole_pages(size_);
+    if (data_ > old_base) munmap(old_base, static_cast<size_t>(data_ - old_base));
+    if (old_end > moved_end) munmap(moved_end, static_cast<size_t>(old_end - moved_end));
+    base_ = base;
+    mapped_ = mapped;
+    data_ = data;
+    size_ = size;
+    return true;
+#else
+    (void)size;
+    return false;
+#endif
+}
 
 Block::Block(size_t size) {
     if (size >= kSmallestKept) {
@@ -58,6 +93,8 @@ Block::Block(size_t size) {
     }
     if (!pages_.data()) pages_ = Pages(size);
 }
+
+bool Block::grow(size_t size) { return size >= kSmallestKept && pages_.grow(rounded(size)); }
 
 void Block::give_back() noexcept {
     if (pages_.size() < kSmallestKept) return;

@@ -86,6 +86,8 @@ public:
     }
     uint8_t* data() const { return data_; }
     size_t size() const { return size_; }
+    // Makes room where its pages need not be copied and cleared, only moved; false where that cannot be done.
+    bool grow(size_t size);
 
 private:
     static constexpr size_t kSmallestMapped = 128 << 10;
@@ -109,6 +111,8 @@ public:
     }
     ~Block() { give_back(); }
     void* data() const { return pages_.data(); }
+    // As Pages does.
+    bool grow(size_t size);
 
 private:
     void give_back() noexcept;

@@ -74,6 +74,14 @@ void PieceTable::fill(ShortSlot* slot, const uint32_t* ids, size_t count) {
     slot->count = static_cast<uint32_t>(count);
 }
 
+// Only with a piece of the same home, which is found there as this one was: places between are taken and stay so.
+void PieceTable::bring_home(const ShortKey& key, const ShortSlot* slot, uint64_t hash) {
+    if (!(slot->key == key)) return;  // they have changed places since
+    ShortSlot* home = slots_.data() + (hash >> shift_) * 2;
+    ShortSlot* other = home + (num_brought_home_++ & 1);  // which of the two is used less, nobody knows
+    if (homes().of(other->key.hash()) == home) std::swap(*other, slots_[static_cast<size_t>(slot - slots_.data())]);
+}
+
 const ShortSlot* PieceTable::insert(const ShortKey& key, uint64_t hash, const uint32_t* ids, size_t count) {
     make_room(1);
     ShortSlot* slot = claim(key, hash);

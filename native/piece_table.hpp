@@ -57,6 +57,9 @@ public:
     bool make_room(size_t count);
     ShortSlot* claim(const ShortKey& key, uint64_t hash);
     void fill(ShortSlot* slot, const uint32_t* ids, size_t count);
+    // A piece that was found elsewhere than at home changes places with one that is there: words that come often are soon at
+    // home, where a look-up is cheapest. Only while nobody holds slots.
+    void bring_home(const ShortKey& key, const ShortSlot* slot, uint64_t hash);
     // Changes when slots have moved or been forgotten.
     size_t generation() const { return generation_; }
     const uint32_t* arena(uint32_t at) const { return arena_ids_.data() + at; }
@@ -91,6 +94,7 @@ private:
     RoomyArray<ShortSlot> slots_;
     unsigned shift_;
     size_t num_short_ = 0, generation_ = 0;
+    size_t num_brought_home_ = 0;
     RoomyArray<uint32_t> arena_ids_;
     RoomyArray<LongSlot> long_slots_;
     unsigned long_shift_;

@@ -58,7 +58,14 @@ public:
 
 private:
     T* begin() const { return static_cast<T*>(block_.data()); }
-    void grow(size_t least) { move_to(std::max(least, capacity_ + capacity_ / 2)); }
+    void grow(size_t least) {
+        size_t capacity = std::max(least, capacity_ + capacity_ / 2);
+        if (block_.grow(capacity * sizeof(T))) {
+            capacity_ = capacity;
+        } else {
+            move_to(capacity);
+        }
+    }
     void move_to(size_t capacity) {
         Block moved(capacity * sizeof(T));
         if (size_) std::memcpy(moved.data(), block_.data(), size_ * sizeof(T));

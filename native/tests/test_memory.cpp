@@ -52,6 +52,22 @@ void test_no_more_is_kept_than_allowed() {
     limit_idle_blocks(64 * kMegabyte);
 }
 
+void test_what_grows_keeps_its_content() {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([t] {
+            for (uint32_t round = 0; round < 20; ++round) {
+                IdBuffer ids;
+                uint32_t first = round * 7919 + static_cast<uint32_t>(t), count = 40'000 * (1 + round % 5 * 5);
+                for (uint32_t i = 0; i < count; ++i) ids.push(first + i);
+                bool is_kept = ids.size() == count;
+                for (uint32_t i = 0; i < count; ++i) is_kept &= ids.data()[i] == first + i;
+                require(is_kept, "ids are where they were put, whatever the array grew to");
+            }
+        });
+    }
+}
+
 void test_threads_share_blocks() {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -126,6 +142,7 @@ void test_pieces_stay_when_the_table_grows() {
 int main() {
     test_a_block_is_the_next_ones_of_about_its_size();
     test_no_more_is_kept_than_allowed();
+    test_what_grows_keeps_its_content();
     test_threads_share_blocks();
     test_a_buffer_keeps_what_was_written_while_it_grows();
     test_pieces_stay_when_the_table_grows();

@@ -65,9 +65,42 @@ void test_the_piece_table_gives_back_what_it_was_given() {
     }
 }
 
+void test_pieces_brought_home_lose_nobody_their_place() {
+    PieceTable table(size_t{1} << 20);
+    std::vector<ShortKey> kept;
+    for (uint32_t n = 0; n < 7000; ++n) {
+        std::string piece = std::to_string(n * 2654435761u);
+        ShortKey key = ShortKey::load_safely(bytes_of(piece), piece.size());
+        if (table.insert(key, key.hash(), &n, 1)) kept.push_back(key);
+    }
+    std::vector<uint32_t> ids;
+    for (const ShortKey& key : kept) ids.push_back(table.find(key, key.hash())->ids[0]);
+    auto is_at_home = [&](const ShortKey& key, const ShortSlot* slot) {
+        const ShortSlot* home = table.homes().of(key.hash());
+        return slot == home || slot == home + 1;
+    };
+    size_t num_away = 0, num_home = 0;
+    Chance chance(7);
+    for (int n = 0; n < 50000; ++n) {
+        size_t i = chance.below(kept.size());
+        const ShortKey& key = kept[i];
+        const ShortSlot* slot = table.find(key, key.hash());
+        check(slot && slot->ids[0] == ids[i], "every piece is found, with its ids", std::to_string(i));
+        if (!slot || is_at_home(key, slot)) continue;
+        ++num_away;
+        table.bring_home(key, slot, key.hash());
+        num_home += is_at_home(key, table.find(key, key.hash()));
+        table.bring_home(key, slot, key.hash());  // what has changed places since stays
+        check(table.find(key, key.hash()) != nullptr, "told twice", std::to_string(i));
+    }
+    check(num_away > 500 && num_home * 2 > num_away, "pieces were away, and most are at home then",
+          std::to_string(num_home) + " of " + std::to_string(num_away));
+}
+
 }  // namespace
 
 int main() {
     test_the_piece_table_gives_back_what_it_was_given();
+    test_pieces_brought_home_lose_nobody_their_place();
     return num_failures ? 1 : 0;
 }
