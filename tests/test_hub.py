@@ -16,7 +16,7 @@ import pytest
 import zstandard
 from huggingface_hub import hf_hub_download, scan_cache_dir
 
-from gristmill.hub import ALIASES
+from gristmill.hub.names import ALIASES
 from gristmill.run.folder import read_any_plan, read_manifest
 from gristmill.sample import made_documents
 from made_hub import PIECE_BYTES, TOKEN, MadeHub, environment, serving, start_command, start_commands

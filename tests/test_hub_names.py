@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, InputError, MissingPackageError
-from gristmill.hub import fetch
 from gristmill.hub.card import Part, choose_by_names, choose_config, patterns_of, read_card
+from gristmill.hub.fetch import fetch
 from gristmill.hub.globs import matcher
 from gristmill.hub.names import ALIASES, INSTEAD, look_up
 from gristmill.job import make_job, make_training

@@ -92,6 +92,14 @@ def test_a_number_is_the_one_that_yaml_reads(typed):
     assert parse_override(f"encode.eos_id={typed}") == ("encode", "eos_id", yaml.safe_load(typed))
 
 
+WORDS = "megatron uint16 best_fit y N x0 e5 nan inf Yes NO true False TRUE on Off null NULL Null ~"
+
+
+@pytest.mark.parametrize("typed", WORDS.split())
+def test_a_word_is_what_yaml_reads(typed):
+    assert parse_override(f"write.format={typed}") == ("write", "format", yaml.safe_load(typed))
+
+
 def test_commas_part_the_lists_of_a_training_too():
     parsed = parse_override("learn.special_tokens=<a>,<b>", TRAINING_SECTIONS)
     assert parsed == ("learn", "special_tokens", ["<a>", "<b>"])

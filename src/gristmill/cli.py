@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
 import os
 import shlex
@@ -92,6 +91,8 @@ def parse_arguments(parser: argparse.ArgumentParser, given: Sequence[str]) -> ar
 
 def refuse_unknown(parser: argparse.ArgumentParser, rest: Sequence[str]) -> NoReturn:
     """End with the usage of the command, naming what it does not know and what may have been meant."""
+    import difflib
+
     unknown = next((text for text in rest if text.startswith("-")), rest[0])
     flags = [flag for action in parser._actions for flag in action.option_strings]
     near = difflib.get_close_matches(unknown.split("=")[0], flags, n=1)

@@ -23,7 +23,7 @@ from gristmill.config import (
     TokenizeConfig,
 )
 from gristmill.errors import ConfigError
-from gristmill.hub import ALIASES
+from gristmill.hub.names import ALIASES
 from gristmill.job import (
     SECTIONS,
     Sections,
@@ -38,6 +38,7 @@ from gristmill.report.words import printable
 
 if TYPE_CHECKING:
     from gristmill.run.early import Early
+    from gristmill.run.progress import Snapshot
 
 PRESETS = (
     "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
@@ -308,8 +309,6 @@ def show_interrupted(folder: str) -> None:
 
 def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) -> int:
     # Imported while the workers start.
-    from gristmill.report.html import write_report
-    from gristmill.report.summary import render_result
     from gristmill.report.view import View
     from gristmill.run.tokenize import tokenize
     from gristmill.run.warn import option_warnings
@@ -318,8 +317,18 @@ def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) 
     show_warnings(warned)
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
-        on_progress = view.show if view else None
+
+        def on_progress(snapshot: Snapshot) -> None:
+            import gristmill.report.html
+            import gristmill.report.summary  # noqa: F401  needed in the end, and units are under way now
+
+            if view is not None:
+                view.show(snapshot)
+
         result = tokenize(job, force=arguments.force, on_progress=on_progress, early=early)
+    from gristmill.report.html import write_report
+    from gristmill.report.summary import render_result
+
     write_report(result.folder, is_new=result.last is not None)
     rest = tuple(text for text in result.warnings if text not in warned)
     if arguments.json:

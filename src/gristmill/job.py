@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +12,7 @@ import msgspec
 
 from gristmill.config import ReadConfig, TokenizeConfig, TrainConfig
 from gristmill.errors import ConfigError, InputError
-from gristmill.hub import default_field
+from gristmill.hub.names import default_field
 
 Sections = dict[str, type[msgspec.Struct]]
 Overrides = Iterable[tuple[str, str, Any]]
@@ -24,6 +23,8 @@ NO_INPUT = "no input: name files, folders or globs, or a --dataset, or set read.
 OF_DATASET = ("dataset_config", "split", "revision", "cache_dir", "streaming")
 """Options of read that mean nothing without a dataset."""
 BETWEEN_TEXTS = {"read.join", "read.separator"}
+YAML_WORDS = {"null", "true", "false", "yes", "no", "on", "off"}
+"""That are no text there, however they are written."""
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
 WORDS = {
     "array": "a list",
@@ -93,8 +94,11 @@ def parse_override(text: str, known: Sections = SECTIONS) -> tuple[str, str, Any
     section, key, value = found.groups()
     if f"{section}.{key}" in BETWEEN_TEXTS and value[:1] not in ("'", '"'):
         return section, key, re.sub(r"\\([nrt\\])", lambda escape: ESCAPES[escape[1]], value)
-    if re.fullmatch(r"0|[1-9][0-9]{0,17}", value):  # the same in YAML, whose import takes 10 ms
+    # The same in YAML, whose import takes 10 ms.
+    if re.fullmatch(r"0|[1-9][0-9]{0,17}", value):
         return section, key, int(value)
+    if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", value) and value.lower() not in YAML_WORDS:
+        return section, key, value
     import yaml
 
     try:
@@ -328,5 +332,7 @@ def literals(kind: Any) -> list[str]:
 
 
 def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    import difflib  # a millisecond that only a mistake needs
+
     near = difflib.get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]}?)" if near else ""

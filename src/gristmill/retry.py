@@ -4,7 +4,6 @@ at once."""
 from __future__ import annotations
 
 import random
-import socket
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -42,8 +41,9 @@ UNREACHED_NAMES = (
     "ClientConnectorError",
     "EndpointConnectionError",
     "ConnectTimeoutError",
+    "gaierror",
 )
-"""Of errors of httpx, aiohttp and botocore where nothing answers."""
+"""Of errors of httpx, aiohttp, botocore and of looking up a name (`socket`) where nothing answers."""
 
 STRANGER_PATIENCE_S = 2.0
 """With a store that was never reached, until it is said to be out of reach."""
@@ -68,7 +68,7 @@ def is_lasting(error: BaseException) -> bool:
 def is_unreached(error: BaseException) -> bool:
     """Whether nobody was there to answer."""
     is_named = any(kind.__name__ in UNREACHED_NAMES for kind in type(error).__mro__)
-    return is_named or isinstance(error, ConnectionRefusedError | socket.gaierror)
+    return is_named or isinstance(error, ConnectionRefusedError)
 
 
 def retried(

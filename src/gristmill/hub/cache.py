@@ -18,8 +18,8 @@ import msgspec
 
 from gristmill.errors import InputError
 from gristmill.files import write_whole
+from gristmill.hub.names import PINNED
 
-PINNED = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)@([0-9a-f]{40})/(.+)", flags=re.DOTALL)
 DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 OWN_FOLDER = "gristmill"
 HASH_BYTES = 1 << 20
@@ -54,16 +54,6 @@ class Mark(msgspec.Struct, frozen=True):
 
     num_bytes: int
     mtime_ns: int
-
-
-def pinned_url(repo: str, commit: str, path: str) -> str:
-    """The address of a file that can never change."""
-    return f"hf://datasets/{repo}@{commit}/{path}"
-
-
-def is_pinned(url: str) -> bool:
-    """Whether an address names a file of a dataset at a commit."""
-    return PINNED.fullmatch(url) is not None
 
 
 def place_of(url: str, num_bytes: int, digest: str, cache_dir: str | None) -> Place:

@@ -15,7 +15,7 @@ import msgspec
 from gristmill.config import ReadConfig
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import write_whole
-from gristmill.hub.cache import OWN_FOLDER, check_entry, is_pinned, pinned_url, repo_folder
+from gristmill.hub.cache import OWN_FOLDER, check_entry, repo_folder
 from gristmill.hub.card import (
     FormatOf,
     Part,
@@ -36,7 +36,7 @@ from gristmill.hub.client import (
     resolve_commit,
 )
 from gristmill.hub.globs import fixed_folder, matcher
-from gristmill.hub.names import DEFAULT_SPLIT, INSTEAD, Dataset, look_up
+from gristmill.hub.names import DEFAULT_SPLIT, INSTEAD, Dataset, is_pinned, look_up, pinned_url
 
 CONVERTED_REVISION = "refs/convert/parquet"
 """Where the hub keeps Parquet files of datasets that have none of their own."""

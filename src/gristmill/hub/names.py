@@ -1,8 +1,7 @@
-"""Names of datasets that people use, and what on the hub each stands for."""
+"""Names of datasets that people use, what on the hub each stands for, and addresses of their files."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import NamedTuple
 
@@ -60,7 +59,18 @@ INSTEAD = {
     "togethercomputer/RedPajama-Data-1T": "redpajama",
 }
 """Repositories without files that can be read, and the alias of what can be."""
+PINNED = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)@([0-9a-f]{40})/(.+)", flags=re.DOTALL)
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+
+
+def pinned_url(repo: str, commit: str, path: str) -> str:
+    """The address of a file that can never change."""
+    return f"hf://datasets/{repo}@{commit}/{path}"
+
+
+def is_pinned(url: str) -> bool:
+    """Whether an address names a file of a dataset at a commit."""
+    return PINNED.fullmatch(url) is not None
 
 
 def look_up(name: str) -> Dataset:
@@ -69,6 +79,8 @@ def look_up(name: str) -> Dataset:
         return alias
     if _REPO.fullmatch(name) and ".." not in name and "--" not in name:
         return Dataset(name)
+    import difflib
+
     near = difflib.get_close_matches(_plain(name), map(_plain, ALIASES), n=1, cutoff=0.6)
     meant = [alias for alias in ALIASES if _plain(alias) in near]
     raise ConfigError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from gristmill.config import ReadConfig
-from gristmill.hub import is_pinned
+from gristmill.hub.names import is_pinned
 from gristmill.read.ahead import read_ahead
 from gristmill.read.at_hand import at_hand
 from gristmill.read.blocks import Batches, Blocks, split_batches

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, GristmillError, InputError
-from gristmill.hub import list_dataset
 from gristmill.read.inputs import InputFile
 from gristmill.read.storage import (
     WEB_PROTOCOLS,
@@ -101,6 +100,8 @@ def find_inputs(config: ReadConfig, *, commit: str = "") -> Listing:
 
 
 def _find_dataset(config: ReadConfig, commit: str) -> Listing:
+    from gristmill.hub.listing import list_dataset
+
     def format_of(path: str) -> str | None:
         by_name = split_suffixes(path)[0]
         return by_name if config.format in ("auto", by_name) else "text" if config.format == "text" else None

@@ -6,7 +6,7 @@ import math
 
 from gristmill.config import ReadConfig
 from gristmill.errors import BadFileError
-from gristmill.hub import is_pinned
+from gristmill.hub.names import is_pinned
 from gristmill.read.inputs import InputFile, Slice
 from gristmill.read.lines import END_OF_FILE
 from gristmill.read.storage import is_remote, serves_ranges

@@ -11,8 +11,7 @@ import msgspec
 from gristmill.config import EncodeConfig, OutputFormat, TokenizeConfig
 from gristmill.errors import ConfigError
 from gristmill.formats import check_formats, formats_of
-from gristmill.hub import to_fetch
-from gristmill.hub.cache import cache_root
+from gristmill.hub.cache import cache_root, to_fetch
 from gristmill.layout import Layout
 from gristmill.plan import cut_units
 from gristmill.read import InputFile, find_inputs, is_remote

@@ -10,15 +10,16 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 from gristmill.config import ReadConfig, RunConfig
 from gristmill.errors import GristmillError, InputError
-from gristmill.hub import fetch, to_fetch
-from gristmill.hub.cache import cache_root
-from gristmill.hub.fetch import OnBytes
 from gristmill.plan import UnitPlan
 from gristmill.read import InputFile
 from gristmill.run.progress import Progress
+
+if TYPE_CHECKING:
+    from gristmill.hub.fetch import OnBytes
 
 NUM_THREADS = 4
 LOOK_EVERY_S = 0.1
@@ -49,6 +50,8 @@ def fetching_ahead(plan: UnitPlan, run: RunConfig, pending: list[int], progress:
 
 def _check_room(files: list[InputFile], read: ReadConfig) -> None:
     """Refuse before starting what would fill the disk."""
+    from gristmill.hub.cache import cache_root, to_fetch
+
     needed = to_fetch([(file.path, file.num_bytes, file.version) for file in files], read.cache_dir)
     root = cache_root(read.cache_dir)
     folder = root
@@ -89,6 +92,8 @@ class _FetchAhead:
             progress.tick()
 
     def _work(self) -> None:
+        from gristmill.hub.fetch import fetch
+
         with suppress(GristmillError, OSError):  # who needs the file meets the error too
             while (file := self._next()) is not None:
                 wanted = (file.path, file.num_bytes, file.version, self._read.cache_dir)

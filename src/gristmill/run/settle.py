@@ -83,14 +83,12 @@ def _likely(special_tokens: Mapping[str, int], role: str) -> list[tuple[str, int
     words = WORDS[role]
     others = [*OTHER_WORDS, *(word for other in WORDS if other != role for word in WORDS[other])]
 
-    def rank(text: str) -> int:
-        return next((i for i, word in enumerate(words) if word in text.lower()), len(words))
-
-    fitting = [
-        (rank(text), id_, text)
-        for text, id_ in special_tokens.items()
-        if rank(text) < len(words) or not any(word in text.lower() for word in others)
-    ]
+    fitting = []
+    for text, id_ in special_tokens.items():
+        name = text.lower()
+        rank = next((i for i, word in enumerate(words) if word in name), len(words))
+        if rank < len(words) or not any(word in name for word in others):
+            fitting.append((rank, id_, text))
     return [(text, id_) for _, id_, text in sorted(fitting)]
 
 
