@@ -179,3 +179,11 @@ def test_a_file_of_one_json_array_is_called_that(tokenizer, tmp_path, text):
 def test_a_key_outside_its_section_is_told_that_there_is_no_such_section():
     with pytest.raises(ConfigError, match="no section 'inputs'; there are read, count, learn, run"):
         make_training({"inputs": ["a.jsonl"]})
+
+
+@pytest.mark.parametrize("option", ["max_rows", "max_tokens"])
+def test_a_training_refuses_limits_that_only_tokenize_has(option):
+    values = {"read": {"inputs": ["a.jsonl"]}, "learn": {"output": "t.json", "vocab_size": 300}}
+    make_training(values)
+    with pytest.raises(ConfigError, match=rf"run\.{option} is of tokenize; .* --limit-documents"):
+        make_training(values, [("run", option, 5)])

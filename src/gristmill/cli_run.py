@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -244,12 +244,14 @@ def end_help_with(parser: argparse.ArgumentParser, render: Callable[[], str]) ->
     parser.format_help = lambda: f"{shown()}\n{render()}\n"  # type: ignore[method-assign]
 
 
-def render_options(sections: Sections) -> str:
+def render_options(sections: Sections, *, without: Collection[str] = ()) -> str:
     """Every option there is with its default and the words it can be, for --help."""
     lines = ["every option, as section.key=value or in the YAML file; docs/options.md explains them:"]
     for name, kind in sections.items():
         hints = get_type_hints(kind)
         for field in msgspec.structs.fields(kind):
+            if f"{name}.{field.name}" in without:
+                continue
             words = ", ".join(literals(hints[field.name]))
             option = f"  {name}.{field.name}={_shown_default(field.default)}"
             lines.append(f"{option:<38} {words}".rstrip())

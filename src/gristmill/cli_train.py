@@ -23,7 +23,7 @@ from gristmill.cli_run import (
 )
 from gristmill.config import LARGEST, InputFormat, TrainConfig
 from gristmill.errors import ConfigError
-from gristmill.job import TRAINING_SECTIONS, make_training
+from gristmill.job import OF_TOKENIZE, TRAINING_SECTIONS, make_training
 
 if TYPE_CHECKING:
     from gristmill.run.early import Early
@@ -127,7 +127,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_dash_options(parser)
-    end_help_with(parser, lambda: render_options(TRAINING_SECTIONS))
+    end_help_with(parser, lambda: render_options(TRAINING_SECTIONS, without=OF_TOKENIZE))
     parser.set_defaults(run=run_train_command)
 
 

@@ -215,9 +215,10 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_bad_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     """More bad documents than this stop the run."""
     max_rows: Count | None = None
-    """Stop early after so many rows, or documents, with a prefix of what the full run would write."""
+    """Of tokenize: stop early after so many rows, or documents, with a prefix of what the full run would
+    write."""
     max_tokens: Count | None = None
-    """Stop early before more tokens than this, padding included, with such a prefix."""
+    """Likewise before more tokens than this, padding included."""
 
 
 class TokenizeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

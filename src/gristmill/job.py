@@ -22,6 +22,8 @@ TRAINING_SECTIONS: Sections = get_type_hints(TrainConfig)
 NO_INPUT = "no input: name files, folders or globs, or a --dataset, or set read.inputs in the config"
 OF_DATASET = ("dataset_config", "split", "revision", "cache_dir", "streaming")
 """Options of read that mean nothing without a dataset."""
+OF_TOKENIZE = ("run.max_rows", "run.max_tokens")
+"""Options of a section that both jobs have, which mean nothing to a training."""
 BETWEEN_TEXTS = {"read.join", "read.separator"}
 YAML_WORDS = {"null", "true", "false", "yes", "no", "on", "off"}
 """That are no text there, however they are written."""
@@ -150,6 +152,10 @@ def make_training(values: Mapping[str, Any], overrides: Overrides = ()) -> Train
     if not sections.get("learn", {}).get("from_counts"):
         needed |= _needed_input(sections)
     _require(sections, needed)
+    for name in OF_TOKENIZE:
+        section, _, key = name.partition(".")
+        if sections.get(section, {}).get(key) is not None:
+            raise ConfigError(f"{name} is of tokenize; use --limit-documents (count.max_documents)")
     return _convert(TRAINING_SECTIONS, sections, TrainConfig)
 
 
