@@ -50,6 +50,16 @@ def test_speed_leaves_a_result_that_renders(tmp_path, scripts):
     assert "| small | prose | 0.0 |" in table
 
 
+def test_threads_are_compared_with_processes_that_share_nothing(tmp_path):
+    train_sample_tokenizer(tmp_path, vocab_size=300)
+    text, kept = tmp_path / "prose.jsonl", tmp_path / "seconds.json"
+    text.write_text('{"text": "One paragraph, and another one."}\n' * 50, encoding="utf-8")
+    ended = run("threads.py", "--tokenizer", tmp_path, "--text", text, "--rounds", 2, "--json", kept)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert [line.split("  ")[0] for line in ended.stdout.splitlines()] == list(json.loads(kept.read_text()))
+    assert all(len(seconds) == 2 for seconds in json.loads(kept.read_text()).values())
+
+
 def test_a_table_replaces_what_stands_between_the_markers(scripts):
     import render
 
