@@ -148,7 +148,7 @@ void Learner::prune() {
         kept.push_back(i);
     }
     pairs_ = std::move(left);
-    for_each_shard(false, [&](Shard& shard) { shard.renumber(kept); });
+    for_each_shard(true, [&](Shard& shard) { shard.renumber(kept); });
     queue_.fill(pairs_, floor_);
     prune_at_ = 2 * std::max(pairs_.size(), wanted_pairs());
 }

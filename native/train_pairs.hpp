@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -85,28 +86,33 @@ struct Candidate {
     uint32_t index;
 };
 
-// The order of merges: the higher count, then the smaller pair (by its ids, or by the bytes of its tokens).
+// The order of merges: the higher count, then the smaller pair (by its ids, or by the bytes of its tokens). Most pairs are
+// never merged: those below a count wait in no order at all, until all above it are gone, and what is in order fits a cache.
 template <typename Before>
 class PairQueue {
 public:
     explicit PairQueue(Before is_before) : is_after_{is_before} {}
 
-    void clear() { heap_.clear(); }
+    void clear() {
+        heap_.clear();
+        waiting_.clear();
+        least_ = kNone;
+    }
     void push(const Candidate& candidate) {
+        if (candidate.count < least_) return waiting_.push_back(candidate);
         heap_.push_back(candidate);
         std::push_heap(heap_.begin(), heap_.end(), is_after_);
     }
     // A fresh queue of every pair that counts at least `floor`.
     void fill(const PairTable& pairs, int64_t floor) {
-        heap_.clear();
+        clear();
         for (uint32_t i = 0; i < pairs.size(); ++i) {
-            if (pairs[i].count >= floor) heap_.push_back({pairs[i].count, pairs[i].key, i});
+            if (pairs[i].count >= floor) waiting_.push_back({pairs[i].count, pairs[i].key, i});
         }
-        std::make_heap(heap_.begin(), heap_.end(), is_after_);
     }
     // The best pair. Counts only fall, so an entry that is too high is put back where it belongs when it comes up.
     bool pop(const PairTable& pairs, int64_t floor, Candidate& best) {
-        while (!heap_.empty()) {
+        while (!heap_.empty() || take_from_waiting(pairs, floor)) {
             std::pop_heap(heap_.begin(), heap_.end(), is_after_);
             best = heap_.back();
             heap_.pop_back();
@@ -123,7 +129,28 @@ private:
         Before is_before;
         bool operator()(const Candidate& a, const Candidate& b) const { return is_before(b, a); }
     };
-    std::vector<Candidate> heap_;
+    static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+    static constexpr size_t kFewest = 1 << 13, kShare = 8;
+
+    // Puts those that count most in order, as they count now; false when there are none.
+    bool take_from_waiting(const PairTable& pairs, int64_t floor) {
+        std::erase_if(waiting_, [&](Candidate& one) { return (one.count = pairs[one.index].count) < floor; });
+        if (waiting_.empty()) return false;
+        size_t wanted = std::min(std::max(kFewest, waiting_.size() / kShare), waiting_.size());
+        auto last = waiting_.begin() + static_cast<ptrdiff_t>(wanted - 1);
+        auto counts_more = [](const Candidate& a, const Candidate& b) { return a.count > b.count; };
+        std::nth_element(waiting_.begin(), last, waiting_.end(), counts_more);
+        least_ = last->count;
+        auto rest = std::partition(last, waiting_.end(), [this](const Candidate& one) { return one.count >= least_; });
+        heap_.assign(waiting_.begin(), rest);
+        waiting_.erase(waiting_.begin(), rest);
+        std::make_heap(heap_.begin(), heap_.end(), is_after_);
+        return true;
+    }
+
+    std::vector<Candidate> heap_;     // all that count least_ or more
+    std::vector<Candidate> waiting_;  // all others
+    int64_t least_ = kNone;
     IsAfter is_after_;
 };
 
