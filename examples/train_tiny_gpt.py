@@ -22,6 +22,8 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 import gristmill
 
 WIDTH, HEADS, LAYERS = 64, 4, 2
+MOST_LOGITS = 1 << 26
+"""Of a batch: a number for each place and token of the vocabulary, which is most of the memory."""
 
 
 class Block(nn.Module):
@@ -59,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="folder of a finished run of rows; seconds with rows of 64")
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, help="default: 16 rows, or fewer where they are long")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--state", type=Path, help="where the loader's place is kept from one time to the next"
@@ -68,7 +70,9 @@ def main() -> None:
 
     torch.manual_seed(arguments.seed)
     dataset = gristmill.open(arguments.run, columns=["input_ids", "labels", "position_ids"])
-    loader = dataset.loader(seed=arguments.seed, batch_size=arguments.batch_size)
+    fitting = MOST_LOGITS // (dataset.row_length * dataset.vocab_size)
+    batch_size = arguments.batch_size or min(16, max(1, fitting))
+    loader = dataset.loader(seed=arguments.seed, batch_size=batch_size)
     if arguments.state and arguments.state.exists():
         loader.load_state(json.loads(arguments.state.read_text()))
     model = TinyGPT(dataset.vocab_size, dataset.row_length)

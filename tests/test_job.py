@@ -64,6 +64,12 @@ def test_formats_may_have_spaces_after_commas():
     assert job_from("write.format=megatron, olmo").write.format == ("megatron", "olmo")
 
 
+def test_a_flag_of_several_values_may_be_given_several_times():
+    job = job_from("--format", "megatron", "--format", "olmo,nanogpt")
+    assert job.write.format == ("megatron", "olmo", "nanogpt")
+    assert job_from("--columns", "input_ids", "--columns", "labels").write.columns == ("input_ids", "labels")
+
+
 def test_a_comma_in_the_name_of_an_input_stays():
     assert job_from("read.inputs=a,b.jsonl").read.inputs == ("a,b.jsonl",)
 
@@ -128,6 +134,7 @@ def test_a_wrong_value_is_refused_in_plain_words(argument, message):
         ("text_field=a", "did you mean read.text_field=a?"),
         ("sequence_length=5", "did you mean pack.sequence_length=5?"),
         ("raed.text_field=a", "did you mean read?"),
+        ("tokenizer=path/to/gpt2", "did you mean tokenizer.source=path/to/gpt2?"),
     ],
 )
 def test_an_option_without_its_section_is_no_file(argument, message):

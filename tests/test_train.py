@@ -298,6 +298,27 @@ def test_options_that_do_nothing_are_named(corpus, tmp_path):
     assert result.warnings == ("learn.initial_alphabet does nothing here: learn.extend has its alphabet",)
 
 
+def test_a_weight_that_no_input_has_is_named(corpus, tmp_path):
+    folder, _ = corpus
+    known = next(path.name for path in folder.iterdir())
+    weights = {known: 2, "nothing*": 30}
+    result = train(make_config(folder, tmp_path / "a.json", count__weights=weights))
+    assert result.warnings == ("count.weights: no input is called nothing*, so nothing counts 30 times",)
+
+
+def test_special_tokens_and_counts_may_be_given_one_by_one(corpus, tmp_path):
+    folder, _ = corpus
+    for number, path in enumerate(sorted(folder.iterdir())):
+        train(make_config(path, tmp_path / f"{number}.json"))
+    runs = [str(tmp_path / f"{number}.json.run") for number in range(2)]
+    command = [sys.executable, "-m", "gristmill", "train", "--vocab-size", "1500", "--quiet"]
+    command += ["--special-tokens", "<a>", "--special-tokens", "<b>,<c>", "-o", str(tmp_path / "both.json")]
+    subprocess.run([*command, "--from-counts", runs[0], "--from-counts", runs[1]], check=True)
+    special = {"learn__special_tokens": ["<a>", "<b>", "<c>"]}
+    train(make_config(folder, tmp_path / "whole.json", **special))
+    assert model_of(tmp_path / "both.json") == model_of(tmp_path / "whole.json")
+
+
 def test_special_tokens_that_extending_would_not_add_are_refused(corpus, tmp_path):
     specials = ["<|a|>", "<|b|>"]
     train(make_config(corpus[0], tmp_path / "a.json", learn__special_tokens=specials))

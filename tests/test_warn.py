@@ -34,6 +34,7 @@ def corpus(tmp_path):
         ({"encode__add_eos": False}, "encode.eos_id does nothing here: encode.add_eos is false"),
         ({"encode__bos_id": 1}, "encode.bos_id does nothing here: encode.add_bos is false"),
         ({"run__preset": "streaming", "run__backend": None, "run__workers": 2}, "one process"),
+        ({"run__ray_address": "auto"}, "run.ray_address does nothing here: it is of --backend ray"),
         ({"read__join": " "}, "read.join does nothing here: there is one text field"),
         ({"read__document": "line"}, "read.document does nothing here: no input is plain text"),
     ],

@@ -113,11 +113,15 @@ CHUNK_OPTIONS: Options = {
 }
 """Flags that only make sense of rows."""
 OPTIONS: Options = {
-    "--format": ("write", "format", {"metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))}),
+    "--format": (
+        "write",
+        "format",
+        {"action": "append", "metavar": "NAME,...", "help": ", ".join(get_args(OutputFormat))},
+    ),
     "--columns": (
         "write",
         "columns",
-        {"metavar": "NAME,...", "help": f"of rows: {', '.join(get_args(Column))}"},
+        {"action": "append", "metavar": "NAME,...", "help": f"of rows: {', '.join(get_args(Column))}"},
     ),
     "--pack": ("pack", "mode", {"choices": get_args(PackMode), "help": "how documents become rows"}),
     "--sequence-length": (
@@ -191,7 +195,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def job_of(arguments: argparse.Namespace, *, default_output: str = "") -> TokenizeConfig:
     """The job that the arguments describe, with the default where they name no output folder."""
-    values, flags = gather_options(arguments, OPTIONS, SECTIONS, {"write.format", "write.columns"})
+    values, flags = gather_options(arguments, OPTIONS, SECTIONS)
     given = [("tokenizer", "source", arguments.tokenizer)] if arguments.tokenizer else []
     given += [("write", "output", arguments.output)] if arguments.output else []
     flags = [*given, *flags]
@@ -203,10 +207,10 @@ def job_of(arguments: argparse.Namespace, *, default_output: str = "") -> Tokeni
 
 
 def gather_options(
-    arguments: argparse.Namespace, options: Options, sections: Sections, lists: set[str]
+    arguments: argparse.Namespace, options: Options, sections: Sections
 ) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:
     """What the YAML file says, and what flags, inputs and section.key=value say beside it, later ones last;
-    options named in `lists` are split at commas."""
+    flags that take several values may be given several times, and are split at commas."""
     values = read_job_file(arguments.config) if arguments.config else {}
     is_override = re.compile(rf"({'|'.join(sections)})\.\w+=").match
     overrides = [parse_override(text, sections) for text in arguments.inputs if is_override(text)]
@@ -216,11 +220,11 @@ def gather_options(
     flags: list[tuple[str, str, Any]] = [("read", "inputs", inputs)] if inputs else []
     for flag, (section, key, _) in options.items():
         value = vars(arguments)[flag]
-        if isinstance(value, list):  # given several times
+        if isinstance(value, list):
             parts = [part for text in value for part in split_list(text)]
             flags.append((section, key, parts[0] if len(parts) == 1 else parts))
         elif value is not None:
-            flags.append((section, key, split_list(value) if f"{section}.{key}" in lists else value))
+            flags.append((section, key, value))
     _refuse_two_flags(arguments, options)
     return values, [*flags, *overrides]
 

@@ -48,14 +48,18 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "pattern",
         {
             "metavar": "NAME",
-            "help": "gpt2, gpt4, o200k, llama3, qwen2, metaspace, none, or a regex "
+            "help": "gpt2, gpt4, o200k, llama3, qwen2, tekken, bloom, metaspace, none, or a regex "
             "(default: that of --extend, else gpt2)",
         },
     ),
     "--special-tokens": (
         "learn",
         "special_tokens",
-        {"metavar": "TEXT,...", "help": "they get the first ids (default: <|endoftext|>)"},
+        {
+            "action": "append",
+            "metavar": "TEXT,...",
+            "help": "they get the first ids (default: <|endoftext|>)",
+        },
     ),
     "--min-frequency": (
         "learn",
@@ -95,7 +99,11 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "held_out",
         {"type": float, "metavar": "SHARE", "help": "share not counted: the report is of these documents"},
     ),
-    "--from-counts": ("learn", "from_counts", {"metavar": "FILE,...", "help": "inventories counted before"}),
+    "--from-counts": (
+        "learn",
+        "from_counts",
+        {"action": "append", "metavar": "FILE,...", "help": "inventories counted before"},
+    ),
     "--extend": ("learn", "extend", {"metavar": "FILE", "help": "a tokenizer.json to go on from"}),
     "--counts": ("count", "folder", {"metavar": "FOLDER", "help": "run folder (default: OUTPUT.run)"}),
     "--input-format": ("read", "format", {"choices": get_args(InputFormat), "help": "default: by suffix"}),
@@ -105,7 +113,6 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 CLEARED = "\r\x1b[K"
 """The line of a terminal, to be written anew."""
-LISTS = {"learn.special_tokens", "learn.from_counts"}
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
@@ -135,7 +142,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     """Count, learn, write the tokenizer, and say what came of it."""
     from gristmill.run.early import NOTHING, start_early
 
-    values, overrides = gather_options(arguments, OPTIONS, TRAINING_SECTIONS, LISTS)
+    values, overrides = gather_options(arguments, OPTIONS, TRAINING_SECTIONS)
     job = make_training(values, overrides)
     if arguments.plot is not None:
         from gristmill.bench_report import check_plot_path

@@ -190,8 +190,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     and write-behind threads and larger blocks. An option given explicitly wins."""
     backend: Backend | None = None
     """local: worker processes; inline: threads of this process; ray: the nodes of a Ray cluster. Absent:
-    inline for the preset streaming, for memory:// inputs or output, for local input of less than 512 MB where
-    no memory is set, and for a training with up to 4 workers; else local."""
+    inline for the preset streaming, for memory:// inputs or output, for local input of less than 512 MiB
+    where no memory is set, and for a training with up to 4 workers; else local."""
     ray_address: str | None = None
     """Of the backend ray: auto (the cluster that this machine is part of), ray://HOST:10001, HOST:6379, or
     local (one of its own, on this machine). Absent: auto where there is one, else local."""

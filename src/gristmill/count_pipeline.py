@@ -232,11 +232,12 @@ def sample_share(plan: CountPlan) -> float:
 
 def weight_of(path: str, config: CountConfig) -> int:
     """How many times the documents of a file count."""
-    for pattern, weight in config.weights.items():
-        # Paths are absolute, and people write patterns as they write inputs.
-        if fnmatch(path, pattern) or fnmatch(path, f"*/{pattern}"):
-            return weight
-    return 1
+    return next((weight for pattern, weight in config.weights.items() if is_called(path, pattern)), 1)
+
+
+def is_called(path: str, pattern: str) -> bool:
+    """Whether a pattern means a file: paths are absolute, and people write patterns as they write inputs."""
+    return fnmatch(path, pattern) or fnmatch(path, f"*/{pattern}")
 
 
 def is_chosen(documents: DocumentBatch, part: Slice, *, share: float, seed: int) -> NDArray[np.bool_]:

@@ -123,6 +123,8 @@ def suggest_override(text: str, known: Sections = SECTIONS) -> None:
         return
     if found[1] is not None:
         _check_names(known, found[1], {found[2]: None})
+    if found[2] == "tokenizer" and "tokenizer" in known:  # as YAML has it
+        raise ConfigError(f"{text}: no such file; did you mean tokenizer.source{text[len(found[2]) :]}?")
     for name, kind in known.items():
         if found[2] in kind.__struct_fields__:
             raise ConfigError(f"{text}: no such file; did you mean {name}.{text}?")

@@ -72,6 +72,11 @@ def render_counts(counts: Counts) -> str:
     return "\n".join(lines)
 
 
+def _shortened(token: str) -> str:
+    """A token as it is shown: a long one by its beginning, and how long it is."""
+    return repr(token) if len(token) <= MAX_SHOWN else f"{token[:MAX_SHOWN]!r}… ({len(token)} characters)"
+
+
 def render_training(result: TrainResult) -> str:
     """What a training did, on a screen."""
     facts = {}
@@ -93,8 +98,10 @@ def render_training(result: TrainResult) -> str:
         )
     facts["tokens"] = f"{result.vocab_size:,}, made by {result.num_merges:,} merges"
     if result.longest_tokens:
-        shown = dict.fromkeys(f"{token[:MAX_SHOWN]!r}" for token in result.longest_tokens)
-        facts["longest"] = ", ".join(list(shown)[:3])
+        shown: dict[str, str] = {}
+        for token in result.longest_tokens:
+            shown.setdefault(token[:MAX_SHOWN], _shortened(token))
+        facts["longest"] = ", ".join(list(shown.values())[:3])
     if result.fit is not None:
         facts |= _render_fit(result.fit)
     elif result.counted is None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from gristmill.config import TrainConfig
-from gristmill.count_pipeline import SUFFIX, describe
+from gristmill.config import CountConfig, TrainConfig
+from gristmill.count_pipeline import SUFFIX, describe, is_called
 from gristmill.drafts import Draft, sync_folder
 from gristmill.errors import RunError
 from gristmill.ledger import add_up, check_balance
 from gristmill.plan import CountPlan, cut_units
-from gristmill.read import find_inputs
+from gristmill.read import InputFile, find_inputs
 from gristmill.records import FileRecord, Ledger
 from gristmill.run.backends import open_backend
 from gristmill.run.cutting import settle_cut
@@ -87,7 +88,7 @@ def count(
         listing = find_inputs(config.read, commit=settled_commit(folder, config.read, force=force))
         files = tuple(listing.files)
         units = cut_units(config.read, files, least_bytes=UNIT_BYTES)
-        warnings = tuple(input_warnings(config.read, listing))
+        warnings = (*input_warnings(config.read, listing), *_unused_weights(config.count, files))
         backend.facts()
         plan = CountPlan(
             version=1,
@@ -108,6 +109,15 @@ def count(
         return CountOutcome(_finish(plan, folder, done), peak, warnings)
     finally:
         backend.close()
+
+
+def _unused_weights(config: CountConfig, files: Iterable[InputFile]) -> list[str]:
+    """Weights that no file has, in words."""
+    return [
+        f"count.weights: no input is called {pattern}, so nothing counts {weight} times"
+        for pattern, weight in config.weights.items()
+        if not any(is_called(file.path, pattern) for file in files)
+    ]
 
 
 def read_counted(folder: Path) -> Counted:

@@ -133,7 +133,7 @@ def require_manifest(folder: Path) -> Manifest:
 
 def _why_no_manifest(folder: Path) -> str:
     if (folder / PLAN).exists():
-        return "its run is not finished; run the same command again"
+        return "its run is not finished; the command that began it goes on"
     if not folder.exists():
         return "no run: there is no such folder"
     inside = (folder.parent / MANIFEST).exists()

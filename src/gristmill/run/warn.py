@@ -13,6 +13,7 @@ from gristmill.config import (
     LearnConfig,
     PackConfig,
     ReadConfig,
+    RunJob,
     TokenizeConfig,
     TrainConfig,
     WriteConfig,
@@ -37,7 +38,7 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     formats = formats_of(config.write)
     mode = config.pack.mode or default_mode(formats)
     tables = [name for name in formats if default_mode((name,)) != "documents"]
-    found = _workers(config) + _engine(config)
+    found = _workers(config) + _engine(config) + _unused_address(config)
     if mode == "documents":
         why = f"whole documents are written as {', '.join(formats)}, not rows"
         found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ROW_OPTIONS)]
@@ -61,7 +62,7 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
 def training_warnings(config: TrainConfig) -> list[str]:
     """The same of a training; what would have made another tokenizer is refused elsewhere."""
     read, count, learn = config.read, config.count, config.learn
-    found = []
+    found = _unused_address(config)
     if learn.from_counts:
         why = "learn.from_counts is counted already, and nothing is read"
         options = [f"read.{key}" for key in ("inputs", "dataset") if getattr(read, key)]
@@ -140,6 +141,12 @@ def _workers(config: TokenizeConfig) -> list[str]:
     if config.run.preset != "streaming":
         return []
     return [f"run.workers: preset streaming is one process; it has {config.run.workers} threads"]
+
+
+def _unused_address(config: RunJob) -> list[str]:
+    if config.run.ray_address is None or choose_backend(config) == "ray":
+        return []
+    return [_unused("run.ray_address", "it is of --backend ray")]
 
 
 def _engine(config: TokenizeConfig) -> list[str]:
