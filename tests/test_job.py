@@ -101,6 +101,15 @@ def test_a_number_is_the_one_that_yaml_reads(typed):
 WORDS = "megatron uint16 best_fit y N x0 e5 nan inf Yes NO true False TRUE on Off null NULL Null ~"
 
 
+@pytest.mark.parametrize("typed", ["2024-13-45", "0b_", "[" * 2000], ids=["date", "number", "depth"])
+def test_what_yaml_cannot_make_is_refused(typed, tmp_path):
+    with pytest.raises(ConfigError, match="the value is no YAML; quote it"):
+        parse_override(f"write.output={typed}")
+    (tmp_path / "job.yaml").write_text(f"write:\n  output: {typed}\n")
+    with pytest.raises(ConfigError, match=r"job\.yaml: is no YAML"):
+        read_job_file(tmp_path / "job.yaml")
+
+
 @pytest.mark.parametrize("typed", WORDS.split())
 def test_a_word_is_what_yaml_reads(typed):
     assert parse_override(f"write.format={typed}") == ("write", "format", yaml.safe_load(typed))

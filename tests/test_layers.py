@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "gristmill"
 
 # Bottom first. A folder is one layer, whatever its files import from one another.
 LAYERS = (
-    {"errors"},
+    {"errors", "signals"},
     {"retry"},
     {
         *("config", "direct_file", "files", "plain_arrays", "records", "sample", "scripts", "spec"),

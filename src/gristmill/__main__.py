@@ -7,6 +7,8 @@ import signal
 import sys
 from typing import NoReturn
 
+from gristmill.signals import end_if_told, end_untold, end_when_told
+
 GC_THRESHOLD = 200_000
 """New objects before cycles are looked for: few are made here, and most objects are modules that stay."""
 STACK_SLOTS = 33_000
@@ -19,14 +21,25 @@ each time the system took memory back, for which it interrupts all other threads
 def run() -> NoReturn:
     """The command as a whole process, which ends without taking apart what it holds: the system is faster."""
     gc.set_threshold(GC_THRESHOLD)
+    end_when_told()
+    status = 1
     try:
         from gristmill.cli import main
 
+        end_if_told()
         status = main()
     except KeyboardInterrupt:  # while modules were imported
         status = 128 + signal.SIGINT
     except SystemExit as end:  # told to end, or argparse has said what is wrong
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _end(status)
+
+
+def _end(status: int) -> NoReturn:
+    end_untold()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -24,6 +24,7 @@ from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPoli
 from gristmill.errors import GristmillError, InputError
 from gristmill.files import check_writable, write_whole
 from gristmill.report.words import printable
+from gristmill.signals import end_when_told
 
 if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the status is 1 where ids differ, 2 for the user's mistake, 130 when interrupted."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's idle threads spin while workers start
     with suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(128 + signal.SIGTERM))  # workers end with us
+        end_when_told()
     try:
         given = list(sys.argv[1:] if argv is None else argv)
         arguments = parse_arguments(build_parser(only=given[0] if given else None), given)

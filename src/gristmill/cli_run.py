@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import nullcontext
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
@@ -35,10 +36,12 @@ from gristmill.job import (
     suggest_override,
 )
 from gristmill.report.words import printable
+from gristmill.signals import end_if_told
 
 if TYPE_CHECKING:
+    from gristmill.report.view import View
     from gristmill.run.early import Early
-    from gristmill.run.progress import Snapshot
+    from gristmill.run.progress import OnProgress, Snapshot
 
 PRESETS = (
     "streaming: one process, under 500 MB; ultra: all cores; extreme: also mapped input and more threads"
@@ -323,14 +326,7 @@ def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) 
     show_warnings(warned)
     is_shown = not arguments.quiet and not arguments.json
     with View() if is_shown else nullcontext() as view:
-
-        def on_progress(snapshot: Snapshot) -> None:
-            import gristmill.report.html
-            import gristmill.report.summary  # noqa: F401  needed in the end, and units are under way now
-
-            if view is not None:
-                view.show(snapshot)
-
+        on_progress = progress_of(view, "gristmill.report.html", "gristmill.report.summary")
         result = tokenize(job, force=arguments.force, on_progress=on_progress, early=early)
     from gristmill.report.html import write_report
     from gristmill.report.summary import render_result
@@ -345,6 +341,19 @@ def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) 
     if not is_shown:
         show_warnings(rest)
     return 1 if result.failed else 0
+
+
+def progress_of(view: View | None, *needed_later: str) -> OnProgress:
+    """Shows a run that is under way, if it is to be shown; imports meanwhile what its end will need."""
+
+    def on_progress(snapshot: Snapshot) -> None:
+        end_if_told()
+        for name in needed_later:
+            import_module(name)
+        if view is not None:
+            view.show(snapshot)
+
+    return on_progress
 
 
 def show_warnings(warnings: Iterable[str]) -> None:

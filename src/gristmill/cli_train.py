@@ -17,6 +17,7 @@ from gristmill.cli_run import (
     TEXT_FIELD,
     end_help_with,
     gather_options,
+    progress_of,
     render_options,
     show_interrupted,
     show_warnings,
@@ -176,7 +177,6 @@ def run_train_command(arguments: argparse.Namespace) -> int:
 
 def _train(job: TrainConfig, early: Early, arguments: argparse.Namespace) -> TrainResult:
     # Imported while the workers start.
-    from gristmill.report.html import write_report
     from gristmill.report.view import View
     from gristmill.run.train import train
 
@@ -187,13 +187,15 @@ def _train(job: TrainConfig, early: Early, arguments: argparse.Namespace) -> Tra
             result = train(
                 job,
                 force=arguments.force,
-                on_progress=view.show if view else None,
+                on_progress=progress_of(view, "gristmill.report.html", "gristmill.report.training"),
                 on_learning=_show_learning if is_terminal else None,
                 early=early,
             )
     finally:
         if is_terminal:
             print(CLEARED, end="", file=sys.stderr, flush=True)
+    from gristmill.report.html import write_report
+
     write_report(result.folder, is_new=True)
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,7 +42,8 @@ def write_whole(path: Path, content: bytes) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException as error:
-        os.unlink(temporary)
+        with suppress(FileNotFoundError):  # told to end just after it had its name
+            os.unlink(temporary)
         if isinstance(error, OSError):
             raise InputError(f"{path}: cannot be written ({error.strerror})") from error
         raise

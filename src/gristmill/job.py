@@ -64,7 +64,7 @@ def read_job_file(path: str | Path, *, needs: Iterable[str] = SECTIONS) -> dict[
         values = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as a date that there is not
         raise ConfigError(f"{path}: is no YAML ({' '.join(str(error).split())})") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: has no sections; it needs {', '.join(needs)}")
@@ -105,7 +105,7 @@ def parse_override(text: str, known: Sections = SECTIONS) -> tuple[str, str, Any
 
     try:
         read = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as a date that there is not
         raise ConfigError(f"{text!r}: the value is no YAML; quote it") from error
     is_list = isinstance(read, str) and "," in read and _takes_several(known, section, key)
     return section, key, split_list(read) if is_list else read

@@ -140,7 +140,9 @@ def check_bad_fraction(total: Ledger, allowed: float, *, is_end: bool, cause: st
     bad = count_bad(total)
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.documents_dropped.items())
     files = ", ".join(f"{reason} {count}" for reason, count in total.bad_files.items())
-    remedy = f"{cause or 'nothing is in quarantine'}; see the quarantine files in {FOLDER}/ of the run folder"
+    remedy = "nothing is in quarantine"
+    if cause:
+        remedy = f"{cause}; see the quarantine files in {FOLDER}/ of the run folder"
     is_judged = is_end or total.documents_read >= MIN_DOCUMENTS_TO_JUDGE
     if is_judged and bad > allowed * total.documents_read:
         raise RunError(
