@@ -43,7 +43,7 @@ void PieceEncoder::shrink() {
 void PieceEncoder::start(IdBuffer& out) {
     out_ = &out;
     document_begin_ = out.size();
-    waiting_ = waiting_bytes_ = 0;
+    waiting_ = waiting_bytes_ = num_away_ = 0;
     marks_.clear();
     limits_.clear();
 }

@@ -134,7 +134,8 @@ private:
 
     // Puts those that count most in order, as they count now; false when there are none.
     bool take_from_waiting(const PairTable& pairs, int64_t floor) {
-        std::erase_if(waiting_, [&](Candidate& one) { return (one.count = pairs[one.index].count) < floor; });
+        for (Candidate& one : waiting_) one.count = pairs[one.index].count;
+        std::erase_if(waiting_, [floor](const Candidate& one) { return one.count < floor; });
         if (waiting_.empty()) return false;
         size_t wanted = std::min(std::max(kFewest, waiting_.size() / kShare), waiting_.size());
         auto last = waiting_.begin() + static_cast<ptrdiff_t>(wanted - 1);
