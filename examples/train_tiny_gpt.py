@@ -1,4 +1,4 @@
-"""Trains a tiny GPT on the CPU, in seconds, on the rows of a finished run. Needs torch.
+"""Trains a tiny GPT on the CPU on the rows of a finished run. Needs torch.
 
 Make a run first, of rows of a fixed length:
 
@@ -59,7 +59,7 @@ class TinyGPT(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, help="folder of a finished run of rows; seconds with rows of 64")
+    parser.add_argument("run", type=Path, help="folder of a finished run of rows; 64 tokens are long enough here")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, help="default: 16 rows, or fewer where they are long")
     parser.add_argument("--seed", type=int, default=0)

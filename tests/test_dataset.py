@@ -358,7 +358,7 @@ def test_a_folder_that_is_no_finished_run_says_so(packed, tmp_path):
     with pytest.raises(RunError, match=r"a part of one: give .*run\)"):
         gristmill.open(tmp_path / "run" / "units")
     (tmp_path / "run" / "manifest.json").unlink()
-    with pytest.raises(RunError, match="not finished; the command that began it goes on"):
+    with pytest.raises(RunError, match="not finished; give the command that began it again"):
         gristmill.open(tmp_path / "run")
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from gristmill import signals
 from made_runs import write_jsonl
 
 SENDER = """
@@ -53,3 +54,13 @@ def test_a_signal_in_the_middle_of_an_import_ends_the_command(tokenizer, tmp_pat
     subprocess.run([sys.executable, "-m", "gristmill", *job], timeout=60, check=True)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
     assert manifest["ledger"]["documents_encoded"] == 2000
+
+
+def test_a_signal_whose_exception_was_lost_is_raised_at_the_next_look(monkeypatch):
+    monkeypatch.setattr(signals, "_told", [])
+    signals.end_if_told()
+    with pytest.raises(SystemExit):
+        signals._on_signal(signal.SIGTERM, None)  # and somebody takes it for nothing
+    with pytest.raises(SystemExit) as ended:
+        signals.end_if_told()
+    assert ended.value.code == 143

@@ -133,7 +133,7 @@ def require_manifest(folder: Path) -> Manifest:
 
 def _why_no_manifest(folder: Path) -> str:
     if (folder / PLAN).exists():
-        return "its run is not finished; the command that began it goes on"
+        return "its run is not finished; give the command that began it again"
     if not folder.exists():
         return "no run: there is no such folder"
     inside = (folder.parent / MANIFEST).exists()

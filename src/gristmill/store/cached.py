@@ -44,7 +44,7 @@ class CachedFolder:
         manifest = self.objects.get(MANIFEST)
         if manifest is None:
             is_begun = self.objects.get("plan.json") is not None
-            state = "its run is not finished; what began it goes on" if is_begun else "no run"
+            state = "its run is not finished; give its command again" if is_begun else "no run"
             raise RunError(f"{self.url}: has no {MANIFEST} ({state})")
         self._cache = (Path(cache_dir) if cache_dir else cache_folder()) / FOLDER
         self.path = self._cache / hashlib.sha256(manifest).hexdigest()[:KEY_LENGTH]
