@@ -59,7 +59,7 @@ class TinyGPT(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("run", type=Path, help="folder of a finished run of rows; 64 tokens are long enough here")
+    parser.add_argument("run", type=Path, help="folder of a finished run of rows, best of 64 tokens")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, help="default: 16 rows, or fewer where they are long")
     parser.add_argument("--seed", type=int, default=0)
