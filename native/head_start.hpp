@@ -1,33 +1,62 @@
-// The first blocks of a JSON Lines file, read and counted by a thread of their own while the program that will want them
-// still gets ready.
+// The first blocks of a JSON Lines file, read and counted or encoded while the program that will want them still gets
+// ready.
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "batch.hpp"
 #include "count.hpp"
 #include "json_lines.hpp"
+#include "memory.hpp"
 
 namespace gristmill {
 
-class HeadStart {
+// How far a head start goes.
+struct Reach {
+    size_t block_bytes;
+    uint64_t most_bytes;  // of the file
+};
+
+struct FirstBlock {
+    JsonDocuments documents;
+    uint64_t begin, end;  // whole lines of the file
+};
+
+// Blocks of a file from its start. There is none after most_bytes, and none that is not plain: with a mark in front, a
+// line that gives no document, or no line end at all. Whoever reads on finds out what is wrong there.
+class FirstBlocks {
 public:
-    struct Block {
-        JsonDocuments documents;
-        uint64_t begin, end;     // whole lines of the file
+    FirstBlocks(const std::string& path, JsonFields fields, Reach reach);
+    FirstBlocks(const FirstBlocks&) = delete;
+    FirstBlocks& operator=(const FirstBlocks&) = delete;
+    ~FirstBlocks();
+
+    std::optional<FirstBlock> next();
+
+private:
+    size_t read(size_t size);
+
+    int handle_;
+    JsonFields fields_;
+    Reach reach_;
+    Pages room_;
+    uint64_t at_ = 0;
+};
+
+// Counts them on a thread of its own.
+class CountedStart {
+public:
+    struct Block : FirstBlock {
         size_t num_counted = 0;  // documents, the first ones
     };
-    struct Reach {
-        size_t block_bytes;
-        uint64_t most_bytes;  // of the file
-    };
 
-    // Ends by itself at most_bytes, and before a block that is not plain: with a mark in front, a line that gives no
-    // document, or no line end at all. Whoever reads on finds out what is wrong there.
-    HeadStart(std::string path, JsonFields fields, PieceCounter counter, Reach reach);
-    ~HeadStart() { stop(); }
+    CountedStart(std::string path, JsonFields fields, PieceCounter counter, Reach reach);
+    ~CountedStart() { stop(); }
 
     // Until the thread ends by itself.
     void wait();
@@ -39,8 +68,7 @@ public:
 
 private:
     void run();
-    void read_blocks();
-    bool add_block(const uint8_t* data, size_t size, uint64_t begin);
+    void count(Block& block);
 
     std::string path_;
     JsonFields fields_;
@@ -50,6 +78,30 @@ private:
     std::atomic<bool> is_stopped_ = false;
     bool is_failed_ = false;
     std::jthread thread_;  // last: it ends before what it uses
+};
+
+// Encodes them on the thread that calls it, until another has had enough.
+class EncodedStart {
+public:
+    struct Block : FirstBlock {
+        BatchResult tokens;
+    };
+
+    EncodedStart(std::string path, JsonFields fields, SpecialPolicy policy, Reach reach)
+        : path_(std::move(path)), fields_(std::move(fields)), policy_(policy), reach_(reach) {}
+
+    void run(Engine& engine);
+    // Lets `run` end after the block at hand, and waits for it. Blocks in order; a run that comes later does nothing.
+    std::vector<Block> take();
+
+private:
+    std::string path_;
+    JsonFields fields_;
+    SpecialPolicy policy_;
+    Reach reach_;
+    std::vector<Block> blocks_;
+    std::atomic<bool> is_stopped_ = false;
+    std::mutex mutex_;
 };
 
 }  // namespace gristmill

@@ -15,6 +15,7 @@ from gristmill import _native, engine_cache
 from gristmill.config import TokenizerConfig
 from gristmill.engines.native import NativeEngine
 from gristmill.errors import TokenizerError
+from gristmill.load import LoadOptions
 from gristmill.run.loading import Recalling, load_configured, load_measured
 from native_engines import SPECS, documents
 
@@ -193,13 +194,27 @@ def test_a_tokenizer_recalled_by_a_thread_is_the_one_that_is_loaded(file, cache)
     assert tokenizer.encode("some text").tolist() == expected.encode("some text").tolist()
 
 
-def test_what_was_kept_but_makes_no_engine_is_compiled_anew(file):
+@pytest.mark.parametrize(
+    "step",
+    [
+        ("set_transducer", (*[np.zeros(1, np.uint16)] * 3, 1)),
+        ("set_transducer", (*[np.zeros(1, np.float64)] * 3, 1)),
+        ("no_such_step", ()),
+        ("__init__", ()),
+    ],
+    ids=["wrong table", "wrong kind", "no such call", "no step"],
+)
+def test_what_was_kept_but_makes_no_engine_is_compiled_anew(file, cache, step):
     config = TokenizerConfig(source=str(file))
     expected = load_configured(config)
     known = Recalling(config).result()
     assert known is not None
-    broken = known._replace(steps=[*known.steps, ("set_transducer", [*[np.zeros(1, np.uint16)] * 3, 1])])
-    tokenizer = load_configured(config, known=broken)
+    broken = known.engine()
+    broken.program = broken.program._replace(steps=[*broken.program.steps, step])
+    engine_cache.remember(file, LoadOptions(), known.facts, broken)
+    assert len(list(cache.iterdir())) == 1, "in place of the one that was kept"
+    assert Recalling(config).result() is None
+    tokenizer = load_configured(config)
     assert not was_recalled(tokenizer)
     assert tokenizer.encode("some text").tolist() == expected.encode("some text").tolist()
 

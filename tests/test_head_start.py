@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 
 from adversarial_texts import random_texts
-from gristmill import _native, engine_cache, unit_input
+from gristmill import _native, engine_cache, head_start, unit_input
 from gristmill.errors import ConfigError, RunError
+from gristmill.head_start import Begun, Counted
 from gristmill.job import make_training
 from gristmill.read import Blocks, InputFile, Slice, describe_file, read_slice
 from gristmill.run import early as run_early
 from gristmill.run.early import NOTHING, Early, start_early
 from gristmill.run.folder import COUNTED, INVENTORY, QUARANTINE
 from gristmill.run.train import train
-from gristmill.training import head_start
 from gristmill.training.counting import PieceCounter
 from gristmill.training.cut import NAMES, build_cut, cut_of, cut_steps
-from gristmill.training.head_start import Begun
 
 BLOCK_BYTES = 4096
 
@@ -32,7 +31,8 @@ def small_start(tmp_path, monkeypatch):
     """Small files are worth it, their blocks are small, and what is kept is kept for the test."""
     monkeypatch.setenv("GRISTMILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(run_early, "LEAST_FILE_BYTES", 0)
-    monkeypatch.setattr(head_start, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(head_start, "COUNTED_BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(head_start, "ENCODED_BLOCK_BYTES", BLOCK_BYTES)
     engine_cache.remember_cut(None, None, steps=cut_steps(cut_of("gpt2")))
 
 
@@ -84,6 +84,17 @@ def head_started(config):
     return trained(config, early), taken
 
 
+def whole_file(corpus):
+    """A file as a run takes it: with the slice that is all of it, and how it is read."""
+    num_bytes, version = describe_file(str(corpus))
+    file = InputFile(
+        path=str(corpus), num_bytes=num_bytes, version=version, format="jsonl", compression="none"
+    )
+    part = Slice(file=0, start=0, stop=num_bytes, num_bytes=num_bytes)
+    blocks = Blocks(block_bytes=9000, max_document_bytes=1 << 20, memory_map=False, read_ahead=False)
+    return file, part, blocks
+
+
 class Found:
     """A head start that came to what is given."""
 
@@ -108,21 +119,16 @@ def test_a_training_with_a_head_start_is_the_same(corpus, tmp_path):
 @pytest.mark.parametrize("num_counted", [0, 1, 17, None])
 @pytest.mark.parametrize("num_batches", [1, 3])
 def test_wherever_it_stopped_every_document_counts_once(corpus, tmp_path, num_counted, num_batches):
-    num_bytes, version = describe_file(str(corpus))
-    file = InputFile(
-        path=str(corpus), num_bytes=num_bytes, version=version, format="jsonl", compression="none"
-    )
+    file, part, blocks = whole_file(corpus)
     config = make_config(corpus, tmp_path / "started.json")
-    blocks = Blocks(block_bytes=9000, max_document_bytes=1 << 20, memory_map=False, read_ahead=False)
-    part = Slice(file=0, start=0, stop=num_bytes, num_bytes=num_bytes)
     batches = list(read_slice(file, part, config.read, blocks))[:num_batches]
     counted = [len(batch) for batch in batches]
     counted[-1] = counted[-1] if num_counted is None else num_counted
     counter = _native.PieceCounter(build_cut(cut_of("gpt2")), 1 << 22, False)
     for batch, num in zip(batches, counted, strict=True):
         counter.add(batch.text, np.ascontiguousarray(batch.offsets[: num + 1]), 1, lambda: None)
-    begun = Begun(batches, sum(batch.num_bytes for batch in batches), counted, counter)
-    started = trained(config, Early(head_start=Found(begun)))
+    begun = Begun(batches, sum(batch.num_bytes for batch in batches))
+    started = trained(config, Early(head_start=Found(Counted(begun, counted, counter))))
     assert started == trained(make_config(corpus, tmp_path / "plain.json"))
 
 
@@ -173,10 +179,9 @@ def test_a_file_that_changed_since_is_counted_anew(corpus, tmp_path):
 
 def test_a_head_start_is_taken_once(corpus):
     early = start_early(make_config(corpus, "x.json"))
-    file = (str(corpus), *describe_file(str(corpus)))
-    wanted = {"stop": 1 << 40, "max_document_bytes": 1 << 20}
-    early.head_start.take(*file, **wanted)
-    assert early.head_start.take(*file, **wanted) is None
+    file, part, blocks = whole_file(corpus)
+    early.head_start.take(file, part, blocks)
+    assert early.head_start.take(file, part, blocks) is None
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ LAYERS = (
     {"engine_choice"},
     {"tokenizer"},
     {"read", "pack", "training"},
-    {"encode", "measure", "plan", "formats", "sidecars"},
+    {"encode", "measure", "plan", "formats", "sidecars", "head_start"},
     {"store"},
     {"write", "unit_input"},
     {"write_behind"},

@@ -3,10 +3,10 @@
 #include <deque>
 
 #include "bindings/build.hpp"
+#include "bindings/first_blocks.hpp"
 #include "bindings/pieces.hpp"
 #include "bindings/subjects.hpp"
 #include "count.hpp"
-#include "head_start.hpp"
 #include "inventory.hpp"
 #include "utf8_check.hpp"
 
@@ -169,14 +169,8 @@ nb::tuple merge_files(const std::vector<std::string>& paths, uint64_t min_count,
     return nb::make_tuple(tuple_of(report.summary), report.num_dropped, report.dropped_count, report.dropped_bytes);
 }
 
-JsonFields top_field(nb::bytes name) {
-    JsonFields fields;
-    fields.texts.push_back({std::string(name.c_str(), name.size())});
-    return fields;
-}
-
-// ([(text, offsets, lines, positions, number of lines, begin, end, documents counted)], counter), or None.
-nb::object take_head_start(HeadStart& head) {
+// ([(block, documents counted)], counter), or None.
+nb::object take_counted(CountedStart& head) {
     bool is_good;
     {
         nb::gil_scoped_release release;
@@ -184,11 +178,7 @@ nb::object take_head_start(HeadStart& head) {
     }
     if (!is_good) return nb::none();
     nb::list blocks;
-    for (auto& [documents, begin, end, num_counted] : head.blocks()) {
-        blocks.append(nb::make_tuple(array_of(std::move(documents.text)), array_of(std::move(documents.offsets)),
-                                     array_of(std::move(documents.lines)), array_of(std::move(documents.positions)),
-                                     documents.num_lines, begin, end, num_counted));
-    }
+    for (CountedStart::Block& block : head.blocks()) blocks.append(nb::make_tuple(tuple_of(block), block.num_counted));
     head.blocks().clear();
     auto counter = std::make_unique<GuardedCounter>(std::move(head.counter()));
     return nb::make_tuple(blocks, nb::cast(counter.release(), nb::rv_policy::take_ownership));
@@ -216,14 +206,14 @@ void bind_count(nb::module_& m) {
         .def_prop_ro("total_count", [](const GuardedCounter& guarded) { return guarded.counter.total_count(); })
         .def_prop_ro("max_undercount", [](const GuardedCounter& guarded) { return guarded.counter.max_undercount(); })
         .def_prop_ro("memory_bytes", [](const GuardedCounter& guarded) { return guarded.counter.memory_bytes(); });
-    nb::class_<HeadStart>(m, "HeadStart")
-        .def("__init__", [](HeadStart* self, nb::bytes path, nb::bytes text_field, Build& build, size_t max_bytes, size_t num_expected,
+    nb::class_<CountedStart>(m, "CountedStart")
+        .def("__init__", [](CountedStart* self, nb::bytes path, nb::bytes text_field, Build& build, size_t max_bytes, size_t num_expected,
                             size_t block_bytes, uint64_t most_bytes) {
             auto program = std::make_shared<const Program>(std::move(build.program));
             PieceCounter counter(program, max_bytes, WhenFull::spill, num_expected);
-            new (self) HeadStart({path.c_str(), path.size()}, top_field(text_field), std::move(counter), {block_bytes, most_bytes});
+            new (self) CountedStart({path.c_str(), path.size()}, top_field(text_field), std::move(counter), {block_bytes, most_bytes});
         }, "path"_a, "text_field"_a, "build"_a, "max_bytes"_a, "num_expected"_a, "block_bytes"_a, "most_bytes"_a)
-        .def("take", &take_head_start);
+        .def("take", &take_counted);
     nb::class_<InventoryReader>(m, "InventoryReader")
         .def("__init__", [](InventoryReader* self, const std::string& path) { new (self) InventoryReader(open_file(path)); },
              "path"_a)

@@ -3,6 +3,7 @@
 
 #include "bindings/build.hpp"
 #include "bindings/documents.hpp"
+#include "bindings/first_blocks.hpp"
 #include "bindings/subjects.hpp"
 
 namespace gristmill {
@@ -52,6 +53,21 @@ nb::tuple encode(Engine& engine, DocumentViews& views, const std::string& specia
         result = engine.encode(views.documents, options);
     }
     return result_of(std::move(result), count_only);
+}
+
+// [(block, (ids, offsets))]
+nb::list take_encoded(EncodedStart& head) {
+    std::vector<EncodedStart::Block> taken;
+    {
+        nb::gil_scoped_release release;
+        taken = head.take();
+    }
+    nb::list blocks;
+    for (EncodedStart::Block& block : taken) {
+        nb::tuple tokens = nb::make_tuple(array_of(std::move(block.tokens.ids)), array_of(std::move(block.tokens.offsets)));
+        blocks.append(nb::make_tuple(tuple_of(block), tokens));
+    }
+    return blocks;
 }
 
 }  // namespace
@@ -134,6 +150,13 @@ void bind_engine(nb::module_& m) {
             DocumentViews views(buffer, offsets, false);
             return encode(engine, views, special, replace_invalid, count_only, num_threads);
         }, "buffer"_a, "offsets"_a, "special_tokens"_a, "replace_invalid"_a, "count_only"_a, "num_threads"_a);
+    nb::class_<EncodedStart>(m, "EncodedStart")
+        .def("__init__", [](EncodedStart* self, nb::bytes path, nb::bytes text_field, const std::string& special, size_t block_bytes,
+                            uint64_t most_bytes) {
+            new (self) EncodedStart({path.c_str(), path.size()}, top_field(text_field), policy_of(special), {block_bytes, most_bytes});
+        }, "path"_a, "text_field"_a, "special_tokens"_a, "block_bytes"_a, "most_bytes"_a)
+        .def("run", &EncodedStart::run, "engine"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("take", &take_encoded);
 }
 
 }  // namespace gristmill

@@ -1,4 +1,4 @@
-// A head start against counting the same documents one by one, wherever it is stopped; and what it leaves alone.
+// A head start against counting or encoding the same documents one by one, wherever it is stopped; and what it leaves alone.
 #include "head_start.hpp"
 
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "claims.hpp"
+#include "small_tokenizer.hpp"
 
 using namespace gristmill;
 
@@ -59,7 +60,7 @@ Counts counts_of(PieceCounter& counter) {
 }
 
 // That what is in the counter are the documents said to be; returns how many bytes of whole lines were read.
-uint64_t check_counts(HeadStart& head, const std::string& content) {
+uint64_t check_counts(CountedStart& head, const std::string& content) {
     check(head.stop(), "a head start on plain lines is of use");
     Counts expected;
     uint64_t end = 0;
@@ -81,17 +82,17 @@ void test_it_may_be_stopped_at_any_time() {
     std::string content = lines_of(20000);
     TemporaryFile file(content);
     for (int num_yields = 0; num_yields < 60; ++num_yields) {
-        HeadStart head(file.name(), text_field(), new_counter(), {4096, content.size()});
+        CountedStart head(file.name(), text_field(), new_counter(), {4096, content.size()});
         for (int i = 0; i < num_yields * num_yields; ++i) std::this_thread::yield();
         check_counts(head, content);
     }
-    HeadStart abandoned(file.name(), text_field(), new_counter(), {4096, content.size()});
+    CountedStart abandoned(file.name(), text_field(), new_counter(), {4096, content.size()});
 }
 
 // What lies before `limit`, once the thread has ended by itself.
 uint64_t reach(const std::string& content, size_t block_bytes, uint64_t limit) {
     TemporaryFile file(content);
-    HeadStart head(file.name(), text_field(), new_counter(), {block_bytes, limit});
+    CountedStart head(file.name(), text_field(), new_counter(), {block_bytes, limit});
     head.wait();
     return check_counts(head, content);
 }
@@ -111,19 +112,51 @@ void test_it_ends_before_what_is_not_plain() {
 }
 
 void test_what_cannot_be_used_says_so() {
-    HeadStart nowhere("/nonexistent/file.jsonl", text_field(), new_counter(), {4096, 1 << 20});
+    CountedStart nowhere("/nonexistent/file.jsonl", text_field(), new_counter(), {4096, 1 << 20});
     check(nowhere.stop() && nowhere.blocks().empty(), "a file that is not there gives nothing");
     std::string lines;
     for (int i = 0; i < 60000; ++i) lines += R"({"text": "a document of its own )" + std::to_string(i) + "\"}\n";
     TemporaryFile file(lines);
-    HeadStart full(file.name(), text_field(), new_counter(PieceCounter::kLeastBytes), {1 << 16, lines.size()});
+    CountedStart full(file.name(), text_field(), new_counter(PieceCounter::kLeastBytes), {1 << 16, lines.size()});
     full.wait();
     check(!full.stop(), "a counter that would have to spill is of no use");
+}
+
+void test_what_is_encoded_before_is_what_is_encoded_later() {
+    std::string content = lines_of(20000);
+    TemporaryFile file(content);
+    Engine engine(small::program(small::Kind::bytes, {}), 1 << 20), other(small::program(small::Kind::bytes, {}), 1 << 20);
+    size_t most_blocks = 0;
+    for (int num_yields = 0; num_yields < 40; ++num_yields) {
+        EncodedStart head(file.name(), text_field(), SpecialPolicy::text, {4096, content.size()});
+        std::jthread thread([&] { head.run(engine); });
+        for (int i = 0; i < num_yields * num_yields; ++i) std::this_thread::yield();
+        if (num_yields == 39) thread.join();
+        std::vector<EncodedStart::Block> blocks = head.take();
+        uint64_t end = 0;
+        for (EncodedStart::Block& block : blocks) {
+            check(block.begin == end && block.end > end && content[block.end - 1] == '\n', "blocks are whole lines, without gaps");
+            end = block.end;
+            const JsonDocuments& parsed = block.documents;
+            std::vector<Document> documents;
+            for (size_t i = 0; i + 1 < parsed.offsets.size(); ++i) {
+                documents.push_back({parsed.text.data() + parsed.offsets[i], static_cast<size_t>(parsed.offsets[i + 1] - parsed.offsets[i]), false});
+            }
+            BatchResult expected = other.encode(documents, {});
+            check(block.tokens.offsets == expected.offsets && block.tokens.ids.size() == expected.ids.size() &&
+                      std::equal(expected.ids.data(), expected.ids.data() + expected.ids.size(), block.tokens.ids.data()),
+                  "the ids of a block are those of its documents");
+        }
+        most_blocks = std::max(most_blocks, blocks.size());
+        check(head.take().empty(), "it is taken once");
+    }
+    check(most_blocks * 4096 > content.size() / 2, "left alone it goes through the file");
 }
 
 }  // namespace
 
 int main() {
+    test_what_is_encoded_before_is_what_is_encoded_later();
     test_it_may_be_stopped_at_any_time();
     test_it_ends_before_what_is_not_plain();
     test_what_cannot_be_used_says_so();

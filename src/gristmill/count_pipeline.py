@@ -18,6 +18,7 @@ from gristmill import _native
 from gristmill.batch import DocumentBatch
 from gristmill.config import CountConfig
 from gristmill.engines import Bytes, Offsets
+from gristmill.head_start import Counted, CountedStart
 from gristmill.ledger import check_balance
 from gristmill.limits import Block, Limit, OnBlock
 from gristmill.plan import CountPlan, Unit
@@ -31,7 +32,6 @@ from gristmill.text_sample import SampleWriter
 from gristmill.training.count_team import CounterTeam
 from gristmill.training.counting import OnPieces, PieceCounter
 from gristmill.training.cut import decode_cut
-from gristmill.training.head_start import Begun, HeadStart
 from gristmill.unit_input import UnitInput
 
 SUFFIX = "pieces"
@@ -55,7 +55,7 @@ class CountJob(Struct, frozen=True):
     """Without this file nothing may be committed; absent: none is asked for."""
     on_pieces: OnPieces | None = None
     """Told what a unit has counted before it is written, where all of it is in memory."""
-    head_start: HeadStart | None = None
+    head_start: CountedStart | None = None
     """Of the first unit, all of whose documents count once."""
 
     def with_blocks(self, block_bytes: int | None) -> CountJob:
@@ -84,18 +84,12 @@ def count_unit(job: CountJob, unit: Unit, *, limit: Limit, on_block: OnBlock) ->
         shutil.rmtree(spills, ignore_errors=True)
 
 
-def _begun(job: CountJob, unit: Unit) -> Begun | None:
+def _begun(job: CountJob, unit: Unit) -> Counted | None:
     """What was counted of the unit before, if anything."""
     if job.head_start is None or unit.index != 0:
         return None
     part = unit.slices[0]
-    file = job.plan.files[part.file]
-    is_plain = (file.format, file.compression, part.start) == ("jsonl", "none", 0)
-    return job.head_start.take(
-        *(file.path, file.num_bytes, file.version),
-        stop=part.stop if is_plain and job.blocks.max_documents is None else 0,
-        max_document_bytes=job.blocks.max_document_bytes,
-    )
+    return job.head_start.take(job.plan.files[part.file], part, job.blocks)
 
 
 def make_counter(
@@ -126,15 +120,17 @@ class _UnitCount:
         sidecars: Sidecars,
         counter: CounterTeam,
         limit: Limit,
-        begun: Begun | None,
+        begun: Counted | None,
     ) -> None:
         config = job.plan.config
         self._job = job
         self._unit = unit
         self._sidecars = sidecars
         self._documents_left = limit.rows
-        self._input = UnitInput(job.plan.files, config.read, job.blocks, sidecars, begun)
-        self._counted = iter(begun.counted if begun else ())
+        self._input = UnitInput(
+            job.plan.files, config.read, job.blocks, sidecars, begun.begun if begun else None
+        )
+        self._counted = iter(begun.documents if begun else ())
         """Of the next batches: documents, the first ones, that are counted already."""
         self._counter = counter
         self._watch = Stopwatch()

@@ -29,10 +29,15 @@ def encode_documents(
         tokens = tokenizer.encode_batch(
             (documents.text, documents.offsets), num_threads=num_threads, special_tokens=special_tokens
         )
+    return documents, lay_out(tokens, layout)
+
+
+def lay_out(tokens: TokenBatch, layout: Layout) -> TokenBatch:
+    """Ids of documents with BOS and EOS where the job wants them, as wide as in its shards."""
     ids, offsets = _native.lay_out(
         tokens.ids, tokens.offsets, _or_none(layout.bos_id), _or_none(layout.eos_id), _width(layout)
     )
-    return documents, TokenBatch(ids, offsets)
+    return TokenBatch(ids, offsets)
 
 
 def _drop_refused(

@@ -19,6 +19,7 @@ import msgspec
 from isal import isal_zlib
 
 from gristmill import _native
+from gristmill.config import DEFAULT_CACHE_BYTES
 from gristmill.errors import GristmillError
 from gristmill.files import write_whole
 from gristmill.load import LoadOptions
@@ -62,16 +63,20 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known(NamedTuple):
-    """A tokenizer that was compiled and compared with its reference before; its vocabulary is there, the
-    rest takes next to no time."""
+    """A tokenizer that was compiled and compared with its reference before."""
 
     facts: Facts
     steps: Steps
     strips_prefix: bool
+    native: _native.Engine
+    """What encodes, as the native core has it."""
 
-    def engine(self) -> NativeEngine | None:
-        """What encodes; None where it cannot be made of what was kept."""
-        return tried(lambda: _engine_of(self))
+    def engine(self) -> NativeEngine:
+        """The same, as the rest of the program has it."""
+        from gristmill.engines.native import NativeEngine, Program
+
+        steps = [(name, tuple(map(_with_table, arguments))) for name, arguments in self.steps]
+        return NativeEngine(Program(steps, self.strips_prefix), native=self.native)
 
 
 class _Table(msgspec.Struct, frozen=True, tag=True):
@@ -157,14 +162,7 @@ def _recall(path: Path, options: LoadOptions, state: str | None) -> Known | None
         for name, arguments in entry.steps
     ]
     facts = msgspec.structs.replace(entry.facts, source=str(path))
-    return Known(facts, steps, entry.strips_prefix)
-
-
-def _engine_of(known: Known) -> NativeEngine:
-    from gristmill.engines.native import NativeEngine, Program
-
-    steps = [(name, tuple(map(_with_table, arguments))) for name, arguments in known.steps]
-    return NativeEngine(Program(steps, known.strips_prefix))
+    return Known(facts, steps, entry.strips_prefix, _native.Engine(_build_of(steps), DEFAULT_CACHE_BYTES))
 
 
 def _remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngine) -> None:
@@ -178,12 +176,17 @@ def _recall_cut(names: tuple[str | None, ...]) -> Steps | None:
         return None
     entry = msgspec.msgpack.decode(body, type=_KeptSteps)
     steps = [(name, list(map(_with_view, arguments))) for name, arguments in entry]
-    build = _native.Build()
-    for name, arguments in steps:  # tried here, where what is wrong with them costs time alone
-        if name.startswith("_"):
-            raise ValueError(f"{name} is no step of a cut")
-        getattr(build, name)(*arguments)
+    _build_of(steps)  # tried here, where what is wrong with them costs time alone
     return steps
+
+
+def _build_of(steps: Steps) -> _native.Build:
+    build = _native.Build()
+    for name, arguments in steps:
+        if name.startswith("_"):
+            raise ValueError(f"{name} is no step of a build")
+        getattr(build, name)(*map(_with_view, arguments))
+    return build
 
 
 def _remember_cut(names: tuple[str | None, ...], steps: Steps) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import TokenizeConfig
-from gristmill.encode import encode_documents
+from gristmill.encode import encode_documents, lay_out
+from gristmill.head_start import Encoded, EncodedStart
 from gristmill.ledger import check_balance
 from gristmill.limits import Block, Limit, OnBlock
 from gristmill.measure import Measurements
@@ -44,6 +45,7 @@ class Job(Struct, frozen=True):
     num_threads: Callable[[], int]
     """That may encode a block now: more once there are fewer units left than threads."""
     write_behind: bool
+    head_start: EncodedStart | None = None
 
     @property
     def folder(self) -> Path:
@@ -63,7 +65,8 @@ MAX_ROWS_BYTES = 16 << 20
 
 def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitOutput:
     """Read, encode, pack and write a unit; its `commit` checks that it balances and lets it be seen."""
-    output = UnitOutput(job, unit.index, limit)
+    begun = _begun(job, unit)
+    output = UnitOutput(job, unit.index, limit, begun)
     try:
         _take_blocks(job, unit, output, on_block)
         output.finish_packing(is_last=False)
@@ -93,14 +96,26 @@ def _take_blocks(job: Job, unit: Unit, output: UnitOutput, on_block: OnBlock) ->
     """Read and encode all blocks of a unit; none is held when this is done."""
     for index, path, documents in output.watch.each("parse", output.input.batches(unit)):
         with output.watch("encode"):
-            kept, tokens = _encode(job, documents)
+            kept, tokens = _encode(job, documents, output.next_encoded())
         output.add(kept, tokens, path, slice_index=index)
         on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
         del kept, tokens  # ids are not held while the next block is read
 
 
-def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBatch]:
+def _begun(job: Job, unit: Unit) -> Encoded | None:
+    """What was encoded of the unit before, if anything."""
+    if job.head_start is None or unit.index != 0:
+        return None
+    part = unit.slices[0]
+    return job.head_start.take(job.plan.files[part.file], part, job.blocks)
+
+
+def _encode(
+    job: Job, documents: DocumentBatch, encoded: TokenBatch | None
+) -> tuple[DocumentBatch, TokenBatch]:
     assert job.tokenizer is not None
+    if encoded is not None:
+        return documents, lay_out(encoded, job.plan.layout)
     return encode_documents(
         documents,
         job.tokenizer,
@@ -113,7 +128,8 @@ def _encode(job: Job, documents: DocumentBatch) -> tuple[DocumentBatch, TokenBat
 class UnitOutput:
     """What a unit writes, and the counts that must balance before it is committed."""
 
-    def __init__(self, job: Job, index: int, limit: Limit) -> None:
+    def __init__(self, job: Job, index: int, limit: Limit, begun: Encoded | None = None) -> None:
+        """`begun`: what was encoded of the first slice, which is one of lines."""
         self.watch = Stopwatch()
         self._job = job
         self._index = index
@@ -129,7 +145,10 @@ class UnitOutput:
         writer = ShardWriter(job.folder, name, job.config.write, job.plan.layout, attempt=attempt)
         self._writer = WriteBehind(writer) if job.write_behind else writer
         self._sidecars = Sidecars(job.folder, name, attempt)
-        self.input = UnitInput(job.plan.files, job.config.read, job.blocks, self._sidecars)
+        self.input = UnitInput(
+            job.plan.files, job.config.read, job.blocks, self._sidecars, begun.begun if begun else None
+        )
+        self._encoded = deque(begun.tokens if begun else ())
         self._measurements = Measurements(job.config.pack.sequence_length)
         self._packer = _make_packer(job)
         self._row_bytes = (job.plan.layout.sequence_length or 0) * job.plan.layout.id_type.itemsize
@@ -151,6 +170,10 @@ class UnitOutput:
             keys = (self._index << 32) + np.arange(first, first + len(documents), dtype=np.int64)
             starts = np.zeros(len(documents), dtype=np.int64)
             self._pack(Segments(tokens.ids, tokens.offsets, keys, starts))
+
+    def next_encoded(self) -> TokenBatch | None:
+        """The ids of the batch that was read last, where they are there already."""
+        return self._encoded.popleft() if self._encoded else None
 
     def receive(self, tail: Segments) -> None:
         """Take what a unit carried over."""

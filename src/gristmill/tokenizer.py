@@ -344,8 +344,8 @@ def load_from(
         origin = Origin(os.fspath(source) if path is None else os.path.abspath(source), options, engine)
     if path is not None and engine in ("auto", "native"):
         known = known or recall(path, options)
-        if known is not None and (native := known.engine()) is not None:
-            return Tokenizer(known.facts, native, why_not_native=None, origin=origin, loaded=None)
+        if known is not None:
+            return Tokenizer(known.facts, known.engine(), why_not_native=None, origin=origin, loaded=None)
     from gristmill.engine_choice import choose_engine
 
     loaded = load_source(source, options)

@@ -10,6 +10,7 @@ import msgspec
 from gristmill.batch import BadDocument, DocumentBatch
 from gristmill.config import ReadConfig
 from gristmill.errors import BadDocumentError, BadFileError, RunError
+from gristmill.head_start import Begun
 from gristmill.plan import Unit
 from gristmill.read import (
     Blocks,
@@ -23,7 +24,6 @@ from gristmill.read import (
 )
 from gristmill.retry import UnreachableError
 from gristmill.sidecars import Quarantined, Sidecars
-from gristmill.training.head_start import Begun
 
 
 class UnitInput:

@@ -36,12 +36,22 @@ class NativeEngine:
 
     name: EngineName = "native"
 
-    def __init__(self, source: TokenizerSpec | Program, *, cache_bytes: int = DEFAULT_CACHE_BYTES) -> None:
+    def __init__(
+        self,
+        source: TokenizerSpec | Program,
+        *,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+        native: _native.Engine | None = None,
+    ) -> None:
+        """`native`: what the program was built to already."""
         self.program = source if isinstance(source, Program) else compile_program(source)
+        self._engine = native or _native.Engine(self._build(), cache_bytes)
+
+    def _build(self) -> _native.Build:
         build = _native.Build()
         for name, arguments in self.program.steps:
             getattr(build, name)(*arguments)
-        self._engine = _native.Engine(build, cache_bytes)
+        return build
 
     def encode_batch(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gristmill.config import CountConfig, RunJob, TokenizeConfig, TrainConfig
 from gristmill.engine_cache import Steps, recall_cut, tried
+from gristmill.head_start import LEAST_FILE_BYTES, CountedStart, EncodedStart
 from gristmill.run.loading import Recalling
 from gristmill.run.process import (
     WORKER_BYTES,
     WorkerProcess,
     choose_backend,
+    encodes_on_gpu,
     is_frugal,
     memory_of,
     start_gpus,
@@ -20,7 +22,6 @@ from gristmill.run.process import (
     tokenizer_to_load,
 )
 from gristmill.run.resources import num_cores
-from gristmill.training.head_start import LEAST_FILE_BYTES, HeadStart
 from gristmill.training.output import Output
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Early(NamedTuple):
     recalling: Recalling | None = None
     steps: Steps | None = None
     """How the text of a training is cut, where that was compiled before."""
-    head_start: HeadStart | None = None
+    head_start: CountedStart | EncodedStart | None = None
     since: float | None = None
     """When it was begun, by the clock that never goes back."""
 
@@ -64,7 +65,7 @@ def start_early(config: RunJob) -> Early:
         return _start_counting(config)
     if backend == "inline":
         assert isinstance(config, TokenizeConfig)
-        return Early(recalling=Recalling(tokenizer_to_load(config)), since=since)
+        return _start_encoding(config)._replace(since=since)
     if backend == "ray":
         from gristmill.run.ray import open_ray
 
@@ -81,28 +82,41 @@ def names_of_cut(config: TrainConfig) -> tuple[str | None, str | None]:
     return config.count.pattern, config.count.form
 
 
+def _start_encoding(config: TokenizeConfig) -> Early:
+    head_start = None
+    policy = config.encode.special_tokens
+    is_native = config.tokenizer.engine in ("auto", "native") and not encodes_on_gpu(config)
+    # A run that is taken up again need not begin with the first block.
+    if not os.path.exists(config.write.output) and is_native and policy != "error" and _is_plain(config):
+        path, field = config.read.inputs[0], config.read.text_field
+        assert isinstance(field, str)
+        head_start = tried(lambda: EncodedStart(path, field, policy))
+    return Early(recalling=Recalling(tokenizer_to_load(config), head_start), head_start=head_start)
+
+
 def _start_counting(config: TrainConfig) -> Early:
     if config.learn.extend is not None:
         return NOTHING
     steps = recall_cut(*names_of_cut(config))
     folder = config.count.folder or Output.of(config.learn.output).run_folder
     # A count that is taken up again, or all done, need not begin with the first block.
-    if steps is None or os.path.exists(folder) or not _is_worth_a_head_start(config):
+    count = CountConfig(pattern=config.count.pattern, form=config.count.form, folder=config.count.folder)
+    if steps is None or os.path.exists(folder) or config.count != count or not _is_plain(config):
         return Early(steps=steps)
     path, field = config.read.inputs[0], config.read.text_field
     assert isinstance(field, str)
-    return Early(steps=steps, head_start=tried(lambda: HeadStart(path, field, steps)))
+    return Early(steps=steps, head_start=tried(lambda: CountedStart(path, field, steps)))
 
 
-def _is_worth_a_head_start(config: TrainConfig) -> bool:
-    """A core would be idle, and all documents of one plain file are counted, each once."""
+def _is_plain(config: TokenizeConfig | TrainConfig) -> bool:
+    """A core would be idle, and all documents of one plain file are wanted, each once."""
     read, run = config.read, config.run
-    plain = CountConfig(pattern=config.count.pattern, form=config.count.form, folder=config.count.folder)
     is_plain = read.compression in ("auto", "none") and isinstance(read.text_field, str)
     return (
         (run.workers or num_cores()) > 1
         and not is_frugal(run)
-        and config.count == plain
+        and run.max_rows is None
+        and run.max_tokens is None
         and is_plain
         and not set(read.text_field) & set(".\\")
         and read.id_field is None

@@ -95,7 +95,7 @@ class InlineBackend:
             counter_bytes=self.budget.counter_bytes,
         )
         self._job = make_job_of(prepare, self._tokenizer)
-        if isinstance(self._job.plan, CountPlan):
+        if self._head_start is not None:
             self._job = replace(self._job, head_start=self._head_start)
 
     def tell_pieces(self, on_pieces: OnPieces) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from gristmill.config import TokenizerConfig
 from gristmill.engine_cache import Known, program_state, recall
+from gristmill.head_start import EncodedStart
 from gristmill.load import LoadOptions, find_local_file
 from gristmill.run.resources import resident_bytes
 
@@ -39,26 +40,32 @@ class Recalling:
     A thread takes it there, by a few long native calls: one that ran Python code, or imported something,
     would take turns with the thread that imports everything else, and both would be slower than one."""
 
-    def __init__(self, config: TokenizerConfig) -> None:
+    def __init__(self, config: TokenizerConfig, head_start: EncodedStart | None = None) -> None:
+        """`head_start` is run with it, once it is there."""
         self.resident_bytes = resident_bytes()
         """Of this process before it began."""
         self._known: Known | None = None
-        self._thread: threading.Thread | None = None
+        self._is_over = threading.Event()
         options = _options(config)
         path = find_local_file(config.source, options) if config.engine in ("auto", "native") else None
         if path is not None:
             state = program_state()
 
             def take() -> None:
-                self._known = recall(path, options, state=state)
+                try:
+                    self._known = recall(path, options, state=state)
+                finally:
+                    self._is_over.set()
+                if head_start is not None and self._known is not None:
+                    head_start.run(self._known.native)
 
-            self._thread = threading.Thread(target=take, daemon=True)
-            self._thread.start()
+            threading.Thread(target=take, daemon=True).start()
+        else:
+            self._is_over.set()
 
     def result(self) -> Known | None:
         """Wait for it; None where nothing was kept."""
-        if self._thread is not None:
-            self._thread.join()
+        self._is_over.wait()
         return self._known
 
 
