@@ -106,6 +106,8 @@ NAMES = {str: "text", int: "number", float: "number", bool: "`true`, `false`"}
 def render_range(limits: msgspec.Meta) -> str:
     """The smallest and largest value allowed."""
     low = f" above {limits.gt}" if limits.gt is not None else f" from {limits.ge}"
+    if limits.lt is not None:
+        return f"{low} to below {limits.lt}"
     return low + (f" to {limits.le}" if limits.le not in (None, config.LARGEST) else "")
 
 

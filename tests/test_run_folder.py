@@ -353,11 +353,21 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tokenizer, tmp_path, mo
     assert not list((tmp_path / "out").glob("units/*"))
 
 
-def test_a_link_to_nothing_in_a_folder_is_refused(tokenizer, corpus, tmp_path):
+@pytest.mark.parametrize("backend", ["inline", None])
+@pytest.mark.parametrize("given", ["", "lost.jsonl", "*.jsonl"])
+def test_a_link_to_nothing_is_refused(tokenizer, corpus, tmp_path, given, backend):
     shutil.copytree(corpus, tmp_path / "corpus")
     (tmp_path / "corpus" / "lost.jsonl").symlink_to("nowhere")
     with pytest.raises(InputError, match=r"lost\.jsonl: is a link to nothing"):
-        run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+        run(tokenizer, tmp_path / "corpus" / given, tmp_path / "out", run__backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["inline", None])
+def test_a_pipe_and_a_device_are_refused(tokenizer, tmp_path, backend):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    for name in (tmp_path / "pipe.jsonl", "/dev/null"):
+        with pytest.raises(InputError, match="is no regular file"):
+            run(tokenizer, name, tmp_path / "out", run__backend=backend, read__format="jsonl")
 
 
 def command(*arguments, cwd=None, **environment):

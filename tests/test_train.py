@@ -1,6 +1,8 @@
 """A whole training: the same tokenizer as `tokenizers` trains, from files, resumed, extended, from counts."""
 
+import gzip
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from gristmill import load_tokenizer
 from gristmill.errors import ConfigError, GristmillError, InputError, ResumeError, RunError
 from gristmill.job import make_training
+from gristmill.report.training import render_training
 from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
@@ -265,6 +268,7 @@ def test_counts_of_another_cut_are_refused(corpus, tmp_path):
         ({"learn__vocab_size": 200}, "already 257 tokens"),
         ({"learn__vocab_size": 200, "count__pattern": "metaspace"}, "already 257 tokens"),
         ({"count__pattern": "("}, "unmatched"),
+        ({"learn__special_tokens": ["<s>", ""]}, "a special token is empty"),
         ({"learn__extend": "nowhere.json"}, "cannot be read"),
     ],
 )
@@ -285,6 +289,18 @@ def test_an_output_below_a_file_is_refused(corpus, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: cannot be made"):
         train(make_config(corpus[0], tmp_path / "file" / "t.json"))
+
+
+def test_files_that_are_not_read_to_their_end_are_named(corpus, tmp_path):
+    (tmp_path / "texts").mkdir()
+    content = gzip.compress((corpus[0] / "part-0.jsonl").read_bytes())
+    (tmp_path / "texts" / "cut.jsonl.gz").write_bytes(content[: len(content) // 2])
+    shutil.copy(corpus[0] / "part-1.jsonl", tmp_path / "texts")
+    result = train(make_config(tmp_path / "texts", tmp_path / "t.json"))
+    (warning,) = result.warnings
+    assert warning.startswith("1 file was not read to the end; first ")
+    assert "cut.jsonl.gz: truncated" in warning
+    assert "\nbad files   truncated 1\n" in render_training(result)
 
 
 def test_options_that_do_nothing_are_named(corpus, tmp_path):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from gristmill import cli
-from made_runs import make_corpus
+from made_runs import make_corpus, write_jsonl
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,34 @@ def test_the_folder_one_is_in_can_be_named_by_a_dot(train, tmp_path):
     assert (tmp_path / "here.run" / "counts.json").exists()
 
 
+def test_an_input_is_not_written_over(train, tmp_path, capsys):
+    write_jsonl(tmp_path / "own.jsonl", ["some text"] * 9)
+    before = (tmp_path / "own.jsonl").read_bytes()
+    assert train("-o", "own.jsonl", inputs=["./own.jsonl"]) == 2
+    assert "./own.jsonl: is an input, and would be written over" in capsys.readouterr().err
+    assert (tmp_path / "own.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("output", ["texts/tokenizer.json", "texts/", "texts"])
+def test_a_tokenizer_beside_its_text_is_no_input_the_next_time(train, tmp_path, output, capsys):
+    make_corpus(tmp_path / "texts", num_docs=20)
+    made = set()
+    for options in ([], [], ["--force"]):
+        assert train("-o", output, *options, inputs=["texts"]) == 0
+        made.add((tmp_path / "texts" / "tokenizer.json").read_bytes())
+    assert len(made) == 1
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "t.json").write_text("{}")
+    assert train("-o", "alone/t.json", inputs=["alone"]) == 2
+    assert "t.json: is what this job writes, and there is no other input" in capsys.readouterr().err
+
+
+def test_a_file_is_not_taken_for_a_folder(train, tmp_path, capsys):
+    (tmp_path / "t.json").write_text("before")
+    assert train("-o", "t.json/") == 2
+    assert "t.json: is a file; leave the slash after it out, or name a folder" in capsys.readouterr().err
+
+
 def test_a_root_has_no_name_for_a_tokenizer(train, capsys):
     assert train("-o", "/") == 2
     assert "/: has no name" in capsys.readouterr().err
@@ -78,11 +106,16 @@ def test_a_root_has_no_name_for_a_tokenizer(train, capsys):
         f"learn.max_token_length={2**64}",
         f"learn.min_count={2**64}",
         f"count.weights={{x: {2**64}}}",
+        "--vocab-size=0",
+        "--sample=nan",
+        "--held-out=nan",
     ],
 )
 def test_numbers_that_nothing_can_hold_are_refused_at_once(train, tmp_path, capsys, option):
     assert train("-o", "t.json", option) == 2
-    assert option.partition("=")[0].rpartition(".")[2] in capsys.readouterr().err
+    name = option.partition("=")[0].rpartition(".")[2].removeprefix("--").replace("-", "_")
+    assert name in (said := capsys.readouterr().err)
+    assert "set the same option" not in said
     assert list(tmp_path.iterdir()) == []
 
 

@@ -240,7 +240,7 @@ def _refuse_two_flags(arguments: argparse.Namespace, options: Options) -> None:
         if value is None:
             continue
         other = given.setdefault((section, key), flag)
-        if vars(arguments)[other] != value:
+        if other != flag and vars(arguments)[other] != value:
             first = f"{other} {vars(arguments)[other]}"
             raise ConfigError(f"{first} and {flag} {value} set the same option; give one")
 

@@ -59,7 +59,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         {
             "action": "append",
             "metavar": "TEXT,...",
-            "help": "they get the first ids (default: <|endoftext|>)",
+            "help": "they get the first ids; spaces round a comma do not count (default: <|endoftext|>)",
         },
     ),
     "--min-frequency": (
@@ -70,7 +70,7 @@ OPTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "--max-token-length": (
         "learn",
         "max_token_length",
-        {"type": int, "metavar": "N", "help": "of a merged token, in characters of the alphabet"},
+        {"type": int, "metavar": "N", "help": "merged tokens have fewer characters of the alphabet"},
     ),
     "--initial-alphabet": (
         "learn",
@@ -171,7 +171,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         from gristmill.report.training import render_training
 
-        print(render_training(result))
+        print(render_training(result, plot=arguments.plot))
     return 0
 
 

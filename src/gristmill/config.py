@@ -236,8 +236,8 @@ class CountConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How training text is cut into pieces, and which of it is counted."""
 
     pattern: str | None = None
-    """gpt2, gpt4, o200k, llama3, qwen2, none (a document is a piece), metaspace (as SentencePiece), or a
-    regex; absent: that of `learn.extend`, else gpt2."""
+    """gpt2, gpt4, o200k, llama3, qwen2, tekken, bloom, none (a document is a piece), metaspace (as
+    SentencePiece), or a regex; absent: that of `learn.extend`, else gpt2."""
     form: Literal["nfc", "nfkc"] | None = None
     """Text is brought into this Unicode form first; the tokenizer will do the same."""
     max_documents: Count | None = None
@@ -271,7 +271,8 @@ class LearnConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_frequency: WholeNumber = 0
     """Pairs that occur less often are not merged."""
     max_token_length: Count | None = None
-    """In characters of the alphabet; two of them are merged whatever it is, as in `tokenizers`."""
+    """Merged tokens have fewer characters of the alphabet; two of them are merged whatever it is, as in
+    `tokenizers`."""
     initial_alphabet: Literal["bytes", "corpus"] = "bytes"
     """All 256 bytes are tokens, or those that occur."""
     max_alphabet: Count | None = None

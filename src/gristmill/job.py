@@ -261,7 +261,7 @@ def _check_names(known: Sections, name: str, section: Mapping[str, Any]) -> None
 def _require(sections: Mapping[str, Mapping[str, Any]], needed: Mapping[str, str]) -> None:
     for option, message in needed.items():
         section, _, key = option.partition(".")
-        if not sections.get(section, {}).get(key):
+        if sections.get(section, {}).get(key) in (None, "", [], ()):
             raise ConfigError(message)
 
 

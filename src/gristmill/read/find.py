@@ -178,7 +178,7 @@ def _find_local(path: str, config: ReadConfig, listing: Listing) -> list[Found]:
         elif os.path.lexists(path) or not glob.has_magic(path):
             names = [path]
         else:
-            matches = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+            matches = sorted(filter(_is_looked_at, glob.glob(path, recursive=True)))
             own = [name for name in matches if not _is_output(name, path, listing)]
             known = [name for name in own if _is_match(name, config, listing)]
             names = _require(known, path, matches or _list_near(path))
@@ -226,8 +226,12 @@ def _walk(folder: str, listing: Listing) -> Iterator[str]:
         listing.run_folders.extend(os.path.join(root, name) for name in runs)
         folders[:] = [name for name in shown if name not in runs]
         found += [os.path.join(root, name) for name in names if not _is_hidden(name)]
-    # A link to nothing is looked at like a file, and then refused: it stands for text that is missing.
-    return iter(sorted(name for name in found if os.path.isfile(name) or not os.path.exists(name)))
+    return iter(sorted(filter(_is_looked_at, found)))
+
+
+def _is_looked_at(name: str) -> bool:
+    """A link to nothing is, like a file, and is then refused: it stands for text that is missing."""
+    return os.path.isfile(name) or not os.path.exists(name)
 
 
 def _raise(error: OSError) -> None:

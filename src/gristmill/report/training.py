@@ -77,12 +77,14 @@ def _shortened(token: str) -> str:
     return repr(token) if len(token) <= MAX_SHOWN else f"{token[:MAX_SHOWN]!r}… ({len(token)} characters)"
 
 
-def render_training(result: TrainResult) -> str:
-    """What a training did, on a screen."""
+def render_training(result: TrainResult, *, plot: str | None = None) -> str:
+    """What a training did, on a screen; `plot` is the file it was drawn in."""
     facts = {}
     if result.counted is not None:
         ledger = result.counted.ledger
         facts["text"] = f"{ledger.documents_encoded:,} documents, {of_bytes(ledger.bytes_encoded)}"
+        if ledger.bad_files:
+            facts["bad files"] = ", ".join(f"{why} {n:,}" for why, n in ledger.bad_files.items())
         chosen = {why: n for why, n in ledger.documents_dropped.items() if why in CHOSEN}
         bad = {why: n for why, n in ledger.documents_dropped.items() if why not in CHOSEN}
         if chosen:
@@ -113,6 +115,8 @@ def render_training(result: TrainResult) -> str:
         facts["report"] = f"{result.folder}/report.html, and {REPORT} beside it"
     else:
         facts["report"] = f"{result.folder}/{REPORT}"
+    if plot is not None:
+        facts["plot"] = plot
     facts["output"] = result.output
     return "\n".join(f"{name:<11} {printable(value)}" for name, value in facts.items())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ import msgspec
 from gristmill.config import CountConfig, TrainConfig
 from gristmill.count_pipeline import SUFFIX, describe, is_called
 from gristmill.drafts import Draft, sync_folder
-from gristmill.errors import RunError
+from gristmill.errors import ConfigError, InputError, RunError
 from gristmill.ledger import add_up, check_balance
 from gristmill.plan import CountPlan, cut_units
-from gristmill.read import InputFile, find_inputs
+from gristmill.read import InputFile, find_inputs, is_remote
 from gristmill.records import FileRecord, Ledger
 from gristmill.run.backends import open_backend
 from gristmill.run.cutting import settle_cut
@@ -45,6 +45,7 @@ from gristmill.store import LocalFolder
 from gristmill.training.counting import OnPieces
 from gristmill.training.cut import Cut, encode_cut, name_of_cut
 from gristmill.training.inventory import Inventory, Summary, merge_inventories
+from gristmill.training.output import Output
 
 NOT_IN_COUNTS = (*NOT_IN_OUTPUT, "folder")
 UNIT_BYTES = 128 << 20
@@ -86,7 +87,7 @@ def count(
     backend = open_backend(config, early)
     try:
         listing = find_inputs(config.read, commit=settled_commit(folder, config.read, force=force))
-        files = tuple(listing.files)
+        files = tuple(_without_output(listing.files, config))
         units = cut_units(config.read, files, least_bytes=UNIT_BYTES)
         warnings = (*input_warnings(config.read, listing), *_unused_weights(config.count, files))
         backend.facts()
@@ -109,6 +110,18 @@ def count(
         return CountOutcome(_finish(plan, folder, done), peak, warnings)
     finally:
         backend.close()
+
+
+def _without_output(files: Sequence[InputFile], config: TrainConfig) -> list[InputFile]:
+    """The inputs less a tokenizer that this job has written beside them; one that is named is refused."""
+    written = {os.path.realpath(path) for path in Output.of(config.learn.output).files}
+    for path in config.read.inputs:
+        if os.path.realpath(path) in written:
+            raise ConfigError(f"{path}: is an input, and would be written over; choose another --output")
+    kept = [file for file in files if is_remote(file.path) or os.path.realpath(file.path) not in written]
+    if not kept:
+        raise InputError(f"{files[0].path}: is what this job writes, and there is no other input")
+    return kept
 
 
 def _unused_weights(config: CountConfig, files: Iterable[InputFile]) -> list[str]:

@@ -49,7 +49,9 @@ def check_counts(config: TrainConfig, paths: Sequence[Path]) -> None:
 
 
 def check_special_tokens(learn: LearnConfig) -> None:
-    """Refuse special tokens that a tokenizer to be extended lacks: it keeps those it has."""
+    """Refuse an empty one, and those that a tokenizer to be extended lacks: it keeps those it has."""
+    if "" in learn.special_tokens:
+        raise ConfigError("a special token is empty; leave it out of learn.special_tokens")
     if learn.extend is None or learn.special_tokens == LearnConfig().special_tokens:
         return
     known = {token.content for token in load_base(learn.extend).added_tokens}

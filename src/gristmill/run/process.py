@@ -205,15 +205,20 @@ def _holds_less(read: ReadConfig, most: int, *, expansion: int = EXPANSION) -> b
 
 def _sizes(inputs: Iterable[str], expansion: int) -> Iterator[int]:
     """About what local files, folders and patterns hold; anything else may hold much."""
-    for path in inputs:
-        if os.path.isfile(path):
-            yield os.path.getsize(path) * (1 if path.endswith(PLAIN) else expansion)
-        elif os.path.isdir(path):
-            for folder, _, names in os.walk(path):
-                yield from _sizes((f"{folder}/{name}" for name in names), expansion)
-        else:
-            found = glob.glob(path, recursive=True)
-            yield from _sizes(found, expansion) if found else [UNKNOWN_BYTES]
+    for given in inputs:
+        found = [given] if os.path.lexists(given) else glob.glob(given, recursive=True)
+        for path in found or [given]:
+            if os.path.isdir(path):
+                for folder, _, names in os.walk(path):
+                    yield from (_size(f"{folder}/{name}", expansion) for name in names)
+            else:
+                yield _size(path, expansion)
+
+
+def _size(path: str, expansion: int) -> int:
+    if not os.path.isfile(path):
+        return UNKNOWN_BYTES
+    return os.path.getsize(path) * (1 if path.endswith(PLAIN) else expansion)
 
 
 def start_gpus(config: RunJob, num_workers: int) -> tuple[WorkerProcess, ...]:

@@ -30,7 +30,7 @@ from gristmill.run.learn import OnLearning, check_training, learn_merges
 from gristmill.run.process import is_frugal
 from gristmill.run.progress import OnProgress
 from gristmill.run.resources import forget_peak, give_back_memory, num_cores, peak_resident_bytes
-from gristmill.run.warn import training_warnings, vocabulary_warnings
+from gristmill.run.warn import bad_file_warnings, training_warnings, vocabulary_warnings
 from gristmill.store import refuse_remote
 from gristmill.training.cut import cut_steps, know_cut
 from gristmill.training.figures import script_shares
@@ -127,6 +127,7 @@ def train(
                 warnings=(
                     *training_warnings(config),
                     *(outcome.warnings if outcome else ()),
+                    *(bad_file_warnings(folder, outcome.counted.ledger) if outcome else ()),
                     *vocabulary_warnings(config.learn, merges.tokens),
                 ),
             )

@@ -20,7 +20,7 @@ from gristmill.config import (
 )
 from gristmill.plan import Plan
 from gristmill.read import Listing
-from gristmill.records import Manifest
+from gristmill.records import Ledger, Manifest
 from gristmill.run.process import choose_backend, encodes_on_gpu
 from gristmill.run.quarantine import explain_fault, first_bad_file
 
@@ -118,13 +118,7 @@ def input_warnings(config: ReadConfig, listing: Listing) -> list[str]:
 def outcome_warnings(plan: Plan, folder: Path, manifest: Manifest) -> list[str]:
     """What a finished run tells that a user should not miss."""
     config, ledger = plan.config, manifest.ledger
-    found = []
-    bad = {reason: count for reason, count in ledger.bad_files.items() if reason != "empty_file"}
-    if bad:
-        first = first_bad_file(folder, set(bad))
-        number = sum(bad.values())
-        text = "1 file was" if number == 1 else f"{number:,} files were"
-        found.append(f"{text} not read to the end; {explain_fault(first) if first else ', '.join(bad)}")
+    found = bad_file_warnings(folder, ledger)
     names = sum(file.num_bytes for file in manifest.sidecars if file.path.endswith(".names"))
     has_fields = any(file.format != "text" for file in plan.files)
     if config.read.id_field is not None and has_fields and ledger.documents_encoded and not names:
@@ -133,6 +127,17 @@ def outcome_warnings(plan: Plan, folder: Path, manifest: Manifest) -> list[str]:
         limit = "run.max_tokens" if config.run.max_tokens else "run.max_rows"
         found.append(f"nothing was written: the first row or document is larger than {limit} allows")
     return found
+
+
+def bad_file_warnings(folder: Path, ledger: Ledger) -> list[str]:
+    """Files that were not read to their end: how many, and what is wrong with the first."""
+    bad = {reason: count for reason, count in ledger.bad_files.items() if reason != "empty_file"}
+    if not bad:
+        return []
+    first = first_bad_file(folder, set(bad))
+    number = sum(bad.values())
+    text = "1 file was" if number == 1 else f"{number:,} files were"
+    return [f"{text} not read to the end; {explain_fault(first) if first else ', '.join(bad)}"]
 
 
 def _workers(config: TokenizeConfig) -> list[str]:

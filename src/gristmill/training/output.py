@@ -13,6 +13,9 @@ from gristmill.errors import InputError
 from gristmill.files import check_writable, make_folders, write_whole
 
 TOKENIZER_JSON = "tokenizer.json"
+CONFIG_JSON = "tokenizer_config.json"
+ROLES_JSON = "special_tokens_map.json"
+FOLDER_FILES = (ROLES_JSON, CONFIG_JSON, TOKENIZER_JSON)
 ROLES = {
     "eos_token": ("endoftext", "end_of_text", "eos", "</s>", "im_end"),
     "bos_token": ("begin_of_text", "startoftext", "bos", "<s>"),
@@ -41,6 +44,11 @@ class Output(NamedTuple):
         return self.path / TOKENIZER_JSON if self.is_folder else self.path
 
     @property
+    def files(self) -> list[Path]:
+        """All that is written."""
+        return [self.path / name for name in FOLDER_FILES] if self.is_folder else [self.path]
+
+    @property
     def run_folder(self) -> Path:
         """Beside it."""
         path = Path(os.path.abspath(self.path))
@@ -51,6 +59,8 @@ class Output(NamedTuple):
 
     def prepare(self) -> None:
         """Make the folders above it, and refuse what could not be written before work is done for it."""
+        if self.is_folder and self.path.is_file():
+            raise InputError(f"{self.path}: is a file; leave the slash after it out, or name a folder")
         make_folders(self.path.parent)
         check_writable(self.tokenizer if self.path.is_dir() else self.path)
 
@@ -60,13 +70,13 @@ class Output(NamedTuple):
             write_whole(Path(os.path.realpath(self.path)), content)  # a link stays, and what it names is new
             return
         self.path.mkdir(exist_ok=True)
-        write_whole(self.path / "special_tokens_map.json", _json(roles))
+        write_whole(self.path / ROLES_JSON, _json(roles))
         config = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": NO_LIMIT,
             "clean_up_tokenization_spaces": False,
         }
-        write_whole(self.path / "tokenizer_config.json", _json(config | roles))
+        write_whole(self.path / CONFIG_JSON, _json(config | roles))
         write_whole(self.path / TOKENIZER_JSON, content)
 
 

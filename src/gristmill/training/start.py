@@ -125,7 +125,7 @@ def check_room(start: Start, vocab_size: int) -> None:
     remedy = ", or keep fewer characters (learn.max_alphabet)" if start.symbols == "characters" else ""
     raise ConfigError(
         f"vocab_size is {vocab_size:,}, but special tokens, alphabet and known merges are already"
-        f" {len(start.tokens):,} tokens; set it to that at least{remedy}"
+        f" {len(start.tokens):,} tokens; ask for as many or more{remedy}"
     )
 
 
