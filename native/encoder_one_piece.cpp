@@ -9,6 +9,8 @@
 namespace gristmill {
 
 namespace {
+constexpr size_t kWindowBytes = 1 << 14;  // 16 bytes of memory each while they are merged
+
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace
 
@@ -112,7 +114,8 @@ uint32_t* PieceEncoder::encode_without_dropped(std::string_view piece, uint32_t*
 uint32_t* PieceEncoder::merge(std::string_view part, uint32_t* out) {
     if (part.size() <= kShortSymbols) return out + merge_short(model_, part, out);
     long_ids_.clear();
-    merge_long(model_, part, scratch_, long_ids_);
+    bool is_huge = part.size() > 2 * kWindowBytes;
+    if (!is_huge || !merge_by_windows(model_, part, kWindowBytes, scratch_, long_ids_)) merge_long(model_, part, scratch_, long_ids_);
     return std::copy(long_ids_.begin(), long_ids_.end(), out);
 }
 

@@ -34,7 +34,7 @@ std::vector<Document> documents_of(const JsonDocuments& parsed) {
 }  // namespace
 
 FirstBlocks::FirstBlocks(const std::string& path, JsonFields fields, Reach reach)
-    : handle_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), fields_(std::move(fields)), reach_(reach), room_(reach.block_bytes) {}
+    : reach_(reach), room_(reach.block_bytes), handle_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), fields_(std::move(fields)) {}
 
 FirstBlocks::~FirstBlocks() {
     if (handle_ >= 0) close(handle_);
@@ -101,13 +101,17 @@ void CountedStart::count(Block& block) {
 
 void EncodedStart::run(Engine& engine) {
     std::lock_guard turn(mutex_);
-    FirstBlocks first(path_, fields_, reach_);
-    while (!is_stopped_) {
-        std::optional<FirstBlock> block = first.next();
-        if (!block) return;
-        BatchResult tokens = engine.encode(documents_of(block->documents), {.special = policy_});
-        if (tokens.error.kind != DocumentError::Kind::none) return;
-        blocks_.push_back({std::move(*block), std::move(tokens)});
+    try {
+        FirstBlocks first(path_, fields_, reach_);
+        while (!is_stopped_) {
+            std::optional<FirstBlock> block = first.next();
+            if (!block) return;
+            BatchResult tokens = engine.encode(documents_of(block->documents), {.special = policy_});
+            if (tokens.error.kind != DocumentError::Kind::none) return;
+            blocks_.push_back({std::move(*block), std::move(tokens)});
+        }
+    } catch (...) {
+        // The run does the rest, and says what is wrong if it is still wrong then.
     }
 }
 

@@ -41,10 +41,10 @@ public:
 private:
     size_t read(size_t size);
 
+    Reach reach_;
+    Pages room_;  // before the file, which nobody would close if there were none
     int handle_;
     JsonFields fields_;
-    Reach reach_;
-    Pages room_;
     uint64_t at_ = 0;
 };
 
@@ -90,6 +90,7 @@ public:
     EncodedStart(std::string path, JsonFields fields, SpecialPolicy policy, Reach reach)
         : path_(std::move(path)), fields_(std::move(fields)), policy_(policy), reach_(reach) {}
 
+    // Once. What goes wrong ends it: blocks so far are whole.
     void run(Engine& engine);
     // Lets `run` end after the block at hand, and waits for it. Blocks in order; a run that comes later does nothing.
     std::vector<Block> take();

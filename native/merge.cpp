@@ -4,8 +4,6 @@
 #include <array>
 #include <cstring>
 #include <functional>
-#include <queue>
-#include <unordered_map>
 #include <utility>
 
 #include "utf8.hpp"
@@ -264,91 +262,11 @@ namespace {
 
 constexpr uint32_t kNone = 0xFFFFFFFF;
 
-// Positions of pairs of one rank, taken left to right. Most ranks are fed in order and sorted once. A rank that several
-// tokens share feeds itself while it is being taken, always behind: those few positions wait in a heap.
-struct Waiting {
-    std::vector<uint32_t> at;
-    size_t taken = 0;
-    std::vector<uint32_t> behind;
-    bool is_tied = false, is_sorted = true;
-
-    void reset(bool tied) {
-        at.clear();
-        taken = 0;
-        is_tied = tied;
-        is_sorted = true;
-    }
-    bool empty() const { return taken == at.size() && behind.empty(); }
-    void put(uint32_t position) {
-        bool is_in_order = at.empty() || at.back() <= position;
-        if (is_in_order || !is_tied) {
-            at.push_back(position);
-            is_sorted &= is_in_order;
-        } else {
-            behind.push_back(position);
-            std::push_heap(behind.begin(), behind.end(), std::greater<>());
-        }
-    }
-    uint32_t take() {
-        if (!is_sorted) std::sort(at.begin() + static_cast<ptrdiff_t>(taken), at.end());
-        is_sorted = true;
-        if (behind.empty() || (taken < at.size() && at[taken] < behind.front())) return at[taken++];
-        std::pop_heap(behind.begin(), behind.end(), std::greater<>());
-        uint32_t first = behind.back();
-        behind.pop_back();
-        return first;
-    }
-};
-
-// All ranks with something waiting, the lowest first.
-class Queue {
-public:
-    explicit Queue(const Model& model) : model_(model) {}
-
-    void put(uint32_t rank, uint32_t position) {
-        auto [found, is_new] = list_of_.try_emplace(rank, 0);
-        if (is_new) {
-            if (free_.empty()) {
-                free_.push_back(static_cast<uint32_t>(lists_.size()));
-                lists_.emplace_back();
-            }
-            found->second = free_.back();
-            free_.pop_back();
-            lists_[found->second].reset(model_.is_tied(rank));
-            ranks_.push(rank);
-        }
-        lists_[found->second].put(position);
-    }
-    // False when nothing is left.
-    bool take(uint32_t& rank, uint32_t& position) {
-        while (!ranks_.empty()) {
-            rank = ranks_.top();
-            auto found = list_of_.find(rank);
-            Waiting& list = lists_[found->second];
-            if (!list.empty()) {
-                position = list.take();
-                return true;
-            }
-            free_.push_back(found->second);
-            list_of_.erase(found);
-            ranks_.pop();
-        }
-        return false;
-    }
-
-private:
-    const Model& model_;
-    std::vector<Waiting> lists_;
-    std::vector<uint32_t> free_;
-    std::unordered_map<uint32_t, uint32_t> list_of_;
-    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ranks_;
-};
-
-}  // namespace
-
+// What is left of the symbols of a text: a chain from the first by `next`.
+//
 // Unless tokens share a rank, a merge can only feed lists of other ranks (the new symbol is longer than either half of
 // the pair just merged), and one of a lower rank goes first, as it must.
-void merge_long(const Model& model, std::string_view text, MergeScratch& s, std::vector<uint32_t>& out, LastPair* last) {
+void merge_symbols(const Model& model, std::string_view text, MergeScratch& s, LastPair* last) {
     initial_symbols(model, text, s.ids);
     auto n = static_cast<uint32_t>(s.ids.size());
     s.next.resize(n);
@@ -357,27 +275,112 @@ void merge_long(const Model& model, std::string_view text, MergeScratch& s, std:
         s.next[i] = i + 1 < n ? i + 1 : kNone;
         s.previous[i] = i ? i - 1 : kNone;
     }
-    Queue queue(model);
+    s.ranks.assign(n, kNone);
     auto offer = [&](uint32_t at) {
-        if (s.next[at] == kNone) return;
-        if (const Merge* merge = model.pairs().find(s.ids[at], s.ids[s.next[at]])) queue.put(merge->rank, at);
+        const Merge* merge = s.next[at] == kNone ? nullptr : model.pairs().find(s.ids[at], s.ids[s.next[at]]);
+        s.ranks[at] = merge ? merge->rank : kNone;
+        if (merge) s.queue.put(model, *merge, at);
     };
     for (uint32_t i = 0; i < n; ++i) offer(i);
-    uint32_t rank, at;
-    while (queue.take(rank, at)) {
+    uint32_t rank;
+    while (WaitingPairs* waiting = s.queue.next(rank)) {
+        uint32_t at = waiting->take();
+        if (s.ranks[at] != rank) continue;  // one of the two is part of something else by now
         uint32_t gone = s.next[at];
-        if (s.ids[at] == kNoId || gone == kNone) continue;
-        const Merge* merge = model.pairs().find(s.ids[at], s.ids[gone]);
-        if (!merge || merge->rank != rank) continue;
+        bool is_known = !last && !waiting->is_tied;
+        const Merge* merge = is_known ? nullptr : model.pairs().find(s.ids[at], s.ids[gone]);
         if (last) *last = {merge->left, merge->right};
-        s.ids[at] = merge->result;
-        s.ids[gone] = kNoId;
+        s.ids[at] = is_known ? waiting->result : merge->result;
+        s.ranks[gone] = kNone;
         s.next[at] = s.next[gone];
         if (s.next[at] != kNone) s.previous[s.next[at]] = at;
         if (s.previous[at] != kNone) offer(s.previous[at]);
         offer(at);
     }
+}
+
+// A text of bytes, merged a window at a time, each of which begins where a token of the one before ends.
+class Windows {
+public:
+    Windows(const Model& model, std::string_view text, size_t window_bytes, MergeScratch& scratch, std::vector<uint32_t>& out)
+        : model_(model), text_(text), window_bytes_(window_bytes), tries_left_(text.size() / window_bytes / 4 + 4), scratch_(scratch),
+          out_(out), num_before_(out.size()) {}
+
+    // False: the windows do not fit together, and nothing was put out.
+    bool merge() {
+        while (true) {
+            std::string_view window = text_.substr(begin_, window_bytes_);
+            merge_symbols(model_, window, scratch_, nullptr);
+            if (begin_ && !fits(end_of(0, window))) {
+                if (!go_back()) return give_up();
+                continue;
+            }
+            bool is_last = begin_ + window.size() == text_.size();
+            size_t kept = keep(window, is_last ? window.size() : window.size() - window_bytes_ / kOverlapPart);
+            if (is_last) return true;
+            if (!kept) return give_up();
+            begin_ += kept;
+        }
+    }
+
+private:
+    static constexpr size_t kOverlapPart = 32;  // of a window: what stands at its end may be cut otherwise by what follows
+
+    size_t end_of(uint32_t symbol, std::string_view window) const {
+        return scratch_.next[symbol] == kNone ? window.size() : scratch_.next[symbol];
+    }
+    // Do the last token that was put out and the first of the window, which ends at `end` there, stay apart side by side?
+    bool fits(size_t end) {
+        pair_.clear();
+        merge_long(model_, text_.substr(starts_.back(), begin_ + end - starts_.back()), joint_, pair_);
+        return pair_.size() == 2 && pair_[0] == out_.back() && pair_[1] == scratch_.ids[0];
+    }
+    // Begins the window one token earlier.
+    bool go_back() {
+        if (starts_.size() < 2 || !tries_left_) return false;
+        --tries_left_;
+        begin_ = starts_.back();
+        starts_.pop_back();
+        out_.pop_back();
+        return true;
+    }
+    bool give_up() {
+        out_.resize(num_before_);
+        return false;
+    }
+    // Puts out the tokens that end by `stop`; returns where the last of them does.
+    size_t keep(std::string_view window, size_t stop) {
+        starts_.clear();
+        size_t kept = 0;
+        for (uint32_t i = 0; i != kNone && end_of(i, window) <= stop; i = scratch_.next[i]) {
+            out_.push_back(scratch_.ids[i]);
+            starts_.push_back(begin_ + i);
+            kept = end_of(i, window);
+        }
+        return kept;
+    }
+
+    const Model& model_;
+    std::string_view text_;
+    size_t window_bytes_, tries_left_, begin_ = 0;
+    MergeScratch& scratch_;
+    MergeScratch joint_;
+    std::vector<uint32_t>& out_;
+    size_t num_before_;
+    std::vector<size_t> starts_;  // of the tokens that the last window put out
+    std::vector<uint32_t> pair_;
+};
+
+}  // namespace
+
+void merge_long(const Model& model, std::string_view text, MergeScratch& s, std::vector<uint32_t>& out, LastPair* last) {
+    merge_symbols(model, text, s, last);
+    auto n = static_cast<uint32_t>(s.ids.size());
     for (uint32_t i = 0; i < n; i = s.next[i]) out.push_back(s.ids[i]);
+}
+
+bool merge_by_windows(const Model& model, std::string_view text, size_t window_bytes, MergeScratch& s, std::vector<uint32_t>& out) {
+    return model.symbols() == Symbols::bytes && !text.empty() && Windows(model, text, window_bytes, s, out).merge();
 }
 
 }  // namespace gristmill

@@ -1,8 +1,8 @@
 // BPE of one stretch of text: lowest rank first, leftmost among equals.
 //
-// Four ways, one result: `merge_slowly` is the specification (a full scan a merge), `merge_short` runs up to 31
+// Five ways, one result: `merge_slowly` is the specification (a full scan a merge), `merge_short` runs up to 31
 // symbols in L1, `merge_many` runs several short ones side by side so that their cache misses overlap, `merge_long`
-// is near-linear for anything. Tests compare all four.
+// is near-linear for anything, `merge_by_windows` for what no cache holds. Tests compare them all.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "merge_queue.hpp"
 #include "model.hpp"
 
 namespace gristmill {
@@ -19,7 +20,8 @@ constexpr size_t kShortSymbols = 31;
 
 // Reused between calls so that long stretches do not allocate anew.
 struct MergeScratch {
-    std::vector<uint32_t> ids, next, previous;
+    std::vector<uint32_t> ids, next, previous, ranks;
+    MergeQueue queue;
 };
 
 // The symbols a stretch starts from: one a byte, or one a character with byte fallback.
@@ -50,5 +52,8 @@ void merge_many(const Model& model, MergeJob<kSize - 1>* jobs, size_t count);
 
 void merge_long(const Model& model, std::string_view text, MergeScratch& scratch, std::vector<uint32_t>& out,
                 LastPair* last = nullptr);
+
+// The same in parts that a cache holds (docs/design.md, windows); false where that cannot be, and then nothing was put out.
+bool merge_by_windows(const Model& model, std::string_view text, size_t window_bytes, MergeScratch& scratch, std::vector<uint32_t>& out);
 
 }  // namespace gristmill

@@ -2,11 +2,13 @@
 
 import json
 import threading
+import weakref
 
 import pytest
+from msgspec.structs import replace
 
 from adversarial_texts import random_texts
-from gristmill import head_start, load_tokenizer
+from gristmill import head_start, load_tokenizer, pipeline, unit_input
 from gristmill.errors import RunError
 from gristmill.head_start import EncodedStart
 from gristmill.read import Blocks, InputFile, Slice, describe_file
@@ -73,8 +75,9 @@ class Seen:
         self.taken = []
 
     def take(self, *arguments):
-        self.taken.append(self._start.take(*arguments))
-        return self.taken[-1]
+        self.taken.append(taken := self._start.take(*arguments))
+        self.num_documents = [len(batch.offsets) - 1 for batch in taken.read.batches] if taken else []
+        return taken
 
     def end(self):
         self._start.end()
@@ -87,8 +90,8 @@ def assert_same(tokenizer, corpus, folder, **options):
     tokenize(make_job(tokenizer, corpus, folder / "started", **options), early=Early(head_start=seen))
     tokenize(make_job(tokenizer, corpus, folder / "plain", **options))
     assert output_bytes(folder / "started") == output_bytes(folder / "plain")
-    (taken,) = seen.taken
-    return len(taken.tokens) if taken else 0
+    assert len(seen.taken) == 1
+    return len(seen.num_documents)
 
 
 @pytest.mark.parametrize(
@@ -106,15 +109,87 @@ def test_a_run_with_a_head_start_writes_the_same(tokenizer, corpus, tmp_path, op
     assert assert_same(tokenizer, corpus, tmp_path / "runs", **options) == 4  # of 20 KB, less the last
 
 
-def test_so_it_does_wherever_it_is_stopped(tokenizer, corpus, tmp_path):
+def test_so_it_does_wherever_it_is_stopped(tokenizer, corpus, tmp_path, monkeypatch):
     load_tokenizer(tokenizer)  # so that it can be recalled
     tokenize(make_job(tokenizer, corpus, tmp_path / "plain"))
-    for number in range(8):
-        job = make_job(tokenizer, corpus, tmp_path / str(number))
+    taken = []
+    for num_blocks in range(6):
+        monkeypatch.setattr(head_start, "MOST_ENCODED_BYTES", num_blocks * BLOCK_BYTES)
+        job = make_job(tokenizer, corpus, tmp_path / str(num_blocks))
         early = start_early(job)
-        assert early.head_start is not None
-        tokenize(job, early=early)
-        assert output_bytes(tmp_path / str(number)) == output_bytes(tmp_path / "plain")
+        for thread in threading.enumerate():
+            if thread.name == "recall":
+                thread.join()
+        seen = Seen(early.head_start)
+        tokenize(job, early=early._replace(head_start=seen))
+        assert output_bytes(tmp_path / str(num_blocks)) == output_bytes(tmp_path / "plain")
+        taken.append(len(seen.num_documents))
+    assert taken[0] == 0
+    assert len(set(taken)) > 3, "it got further and less far"
+
+
+def test_ids_are_not_held_longer_than_they_are_needed(tokenizer, corpus, tmp_path, monkeypatch):
+    seen, alive = Seen(started(tokenizer, corpus)), []
+    take, finish = seen.take, pipeline.UnitOutput.finish_packing
+
+    def taking(*arguments):
+        encoded = take(*arguments)
+        seen.taken.clear()
+        alive.extend(weakref.ref(tokens.ids) for tokens in encoded.tokens)
+        return encoded
+
+    def finishing(output, **options):
+        assert not any(ids() is not None for ids in alive)
+        return finish(output, **options)
+
+    seen.take = taking
+    monkeypatch.setattr(pipeline.UnitOutput, "finish_packing", finishing)
+    tokenize(make_job(tokenizer, corpus, tmp_path / "run"), early=Early(head_start=seen))
+    assert len(alive) == 4
+
+
+def test_a_file_that_cannot_be_read_on_is_dealt_with_as_any(tokenizer, corpus, tmp_path, monkeypatch):
+    seen = Seen(started(tokenizer, corpus))
+    check = unit_input._check_unchanged
+
+    def check_and_remove(file):
+        check(file)
+        corpus.unlink(missing_ok=True)
+
+    monkeypatch.setattr(unit_input, "_check_unchanged", check_and_remove)
+    job = make_job(tokenizer, corpus, tmp_path / "run", read__unit_bytes=10**7)
+    result = tokenize(job, early=Early(head_start=seen))
+    (encoded,) = seen.taken
+    assert result.manifest.ledger.bad_files == {"unreadable": 1}
+    assert result.manifest.ledger.documents_encoded == sum(seen.num_documents)
+    assert encoded.read.batches == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "blocks"),
+    [
+        ({}, {"max_documents": 1}),
+        ({}, {"max_document_bytes": BLOCK_BYTES - 1}),
+        ({"start": 10}, {}),
+        ({"compression": "gzip"}, {}),
+        ({"format": "text"}, {}),
+        ({"num_bytes": 5}, {}),
+        ({"version": "1"}, {}),
+        ({"path": "/other.jsonl"}, {}),
+    ],
+)
+def test_it_is_of_no_use_for_another_part_or_in_other_blocks(tokenizer, corpus, changed, blocks):
+    file, part = slice_of(corpus)
+    assert started(tokenizer, corpus).take(file, part, BLOCKS) is not None
+    if "start" in changed:
+        part = replace(part, **changed)
+    else:
+        file = replace(file, **changed)
+    assert started(tokenizer, corpus).take(file, part, BLOCKS._replace(**blocks)) is None
+
+
+def test_a_document_over_the_limit_is_not_encoded_before(tokenizer, corpus, tmp_path):
+    assert_same(tokenizer, corpus, tmp_path / "runs", read__max_document_bytes=200)
 
 
 @pytest.mark.parametrize(("at", "num_taken"), [(0, 0), (3, 0), (60, None), (790, 4)])
@@ -168,6 +243,7 @@ def test_a_file_that_is_gone_when_the_run_takes_over_is_an_error(tokenizer, corp
 def test_it_ends_when_it_is_taken(tokenizer, tmp_path):
     corpus = write_lines(tmp_path / "texts.jsonl", records(20_000))
     engine = load_tokenizer(tokenizer)._engine._engine
+    most = 0
     for number in range(10):
         start = EncodedStart(str(corpus), "text", "text")
         thread = threading.Thread(target=start.run, args=(engine,))
@@ -176,17 +252,19 @@ def test_it_ends_when_it_is_taken(tokenizer, tmp_path):
         taken = start.take(*slice_of(corpus), BLOCKS)
         thread.join(timeout=60)
         assert not thread.is_alive()
-        stop = taken.begun.stop if taken else 0
-        assert stop == sum(batch.num_bytes for batch in taken.begun.batches) if taken else stop == 0
+        if taken:
+            assert taken.read.stop == sum(batch.num_bytes for batch in taken.read.batches)
+            most = max(most, len(taken.tokens))
         assert start.take(*slice_of(corpus), BLOCKS) is None, "it is taken once"
         start.run(engine)
         assert start.take(*slice_of(corpus), BLOCKS) is None, "and does nothing after"
+    assert most > 0
 
 
 def test_what_reaches_past_the_part_is_left_to_the_run(tokenizer, corpus):
     for stop in (BLOCK_BYTES // 2, 3 * BLOCK_BYTES, 5 * BLOCK_BYTES + 7):
         taken = started(tokenizer, corpus).take(*slice_of(corpus, stop=stop), BLOCKS)
-        assert (taken.begun.stop if taken else 0) < stop
+        assert (taken.read.stop if taken else 0) < stop
         assert bool(taken) == (stop > BLOCK_BYTES)
 
 
@@ -204,6 +282,7 @@ def test_what_reaches_past_the_part_is_left_to_the_run(tokenizer, corpus):
         {"read__id_field": "id"},
         {"read__format": "text"},
         {"read__compression": "gzip"},
+        {"write__output": "memory://run"},
     ],
 )
 def test_a_job_that_reads_otherwise_has_no_head_start(tokenizer, corpus, tmp_path, options):
@@ -218,3 +297,27 @@ def test_neither_has_one_that_was_begun_before(tokenizer, corpus, tmp_path):
     (tmp_path / "run" / "manifest.json").unlink()
     assert start_early(job).head_start is None
     assert start_early(make_job(tokenizer, tmp_path / "nowhere.jsonl", tmp_path / "new")).head_start is None
+
+
+def test_nor_has_one_that_reads_several_files(tokenizer, corpus, tmp_path):
+    job = make_job(tokenizer, corpus, tmp_path / "run", read__inputs=[str(corpus), str(corpus)])
+    assert start_early(job).head_start is None
+
+
+def test_one_that_is_of_no_use_ends(tokenizer, corpus, tmp_path):
+    load_tokenizer(tokenizer)
+    early = start_early(make_job(tokenizer, corpus, tmp_path / "run"))
+    early.end()
+    assert early.head_start.take(*slice_of(corpus), BLOCKS) is None
+    assert all(thread.name != "recall" or not thread.join(60) for thread in threading.enumerate())
+
+
+def test_what_goes_wrong_in_it_is_left_to_the_run(tokenizer, tmp_path, capfd):
+    corpus = tmp_path / "gone.jsonl"
+    write_lines(corpus, records(10))
+    start = EncodedStart(str(corpus), "text", "text")
+    corpus.unlink()
+    corpus.mkdir()
+    start.run(load_tokenizer(tokenizer)._engine._engine)
+    assert start._native.take() == []
+    assert capfd.readouterr().err == ""

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import tokenizers
 
 import gristmill
 import made_tokenizers as made
@@ -217,6 +218,46 @@ def test_what_was_kept_but_makes_no_engine_is_compiled_anew(file, cache, step):
     tokenizer = load_configured(config)
     assert not was_recalled(tokenizer)
     assert tokenizer.encode("some text").tolist() == expected.encode("some text").tolist()
+
+
+TEXT_ONCE = {"Sequence": {"id": "A", "type_id": 0}}
+
+
+def template(*single):
+    return {"type": "TemplateProcessing", "single": list(single), "pair": [], "special_tokens": {}}
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"post_processor": template(TEXT_ONCE, TEXT_ONCE)},
+        {"post_processor": template()},
+        {"post_processor": {"type": "Sequence", "processors": [template(TEXT_ONCE, TEXT_ONCE)]}},
+        {"post_processor": template(TEXT_ONCE)},
+        {"post_processor": {"type": "Unheard of"}},
+        {"decoder": {"type": "Unheard of"}},
+        {"version": "2.0"},
+        {"truncation": {"sideways": 1}},
+        {"something": "else"},
+    ],
+    ids=str,
+)
+def test_a_twin_of_a_file_that_agreed_is_looked_at_itself(file, tmp_path, rest):
+    sound = gristmill.load_tokenizer(file)
+    assert sound.engine_name == "native"
+    twin = tmp_path / "twin.json"
+    twin.write_text(json.dumps(json.loads(file.read_text()) | rest))
+    try:
+        expected = tokenizers.Tokenizer.from_file(str(twin)).encode("hi", add_special_tokens=False).ids
+    except Exception:
+        with pytest.raises(TokenizerError):
+            gristmill.load_tokenizer(twin)
+        return
+    ours = gristmill.load_tokenizer(twin)
+    assert ours.encode("hi", special_tokens="parse").tolist() == expected
+    is_same = expected == sound.encode("hi", special_tokens="parse").tolist()
+    assert (ours.engine_name == "native") == is_same
+    assert (ours.fingerprint == sound.fingerprint) == is_same
 
 
 @pytest.mark.parametrize("engine", ["tokenizers", "slow"])

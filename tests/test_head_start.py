@@ -8,7 +8,7 @@ import pytest
 
 from adversarial_texts import random_texts
 from gristmill import _native, engine_cache, head_start, unit_input
-from gristmill.errors import ConfigError, RunError
+from gristmill.errors import BadFileError, ConfigError, RunError
 from gristmill.head_start import Begun, Counted
 from gristmill.job import make_training
 from gristmill.read import Blocks, InputFile, Slice, describe_file, read_slice
@@ -32,7 +32,6 @@ def small_start(tmp_path, monkeypatch):
     monkeypatch.setenv("GRISTMILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(run_early, "LEAST_FILE_BYTES", 0)
     monkeypatch.setattr(head_start, "COUNTED_BLOCK_BYTES", BLOCK_BYTES)
-    monkeypatch.setattr(head_start, "ENCODED_BLOCK_BYTES", BLOCK_BYTES)
     engine_cache.remember_cut(None, None, steps=cut_steps(cut_of("gpt2")))
 
 
@@ -109,6 +108,18 @@ class Found:
         pass
 
 
+def counted_before(corpus, config, *, num_batches, num_counted=None):
+    """So many batches read, and of the last so many documents counted, else all."""
+    file, part, blocks = whole_file(corpus)
+    batches = list(read_slice(file, part, config, blocks))[:num_batches]
+    counted = [len(batch) for batch in batches]
+    counted[-1] = counted[-1] if num_counted is None else num_counted
+    counter = _native.PieceCounter(build_cut(cut_of("gpt2")), 1 << 22, False)
+    for batch, num in zip(batches, counted, strict=True):
+        counter.add(batch.text, np.ascontiguousarray(batch.offsets[: num + 1]), 1, lambda: None)
+    return Counted(Begun(batches, sum(batch.num_bytes for batch in batches)), counted, counter)
+
+
 def test_a_training_with_a_head_start_is_the_same(corpus, tmp_path):
     for number in range(4):  # the thread gets further or less far
         started, taken = head_started(make_config(corpus, tmp_path / f"started{number}.json"))
@@ -119,29 +130,37 @@ def test_a_training_with_a_head_start_is_the_same(corpus, tmp_path):
 @pytest.mark.parametrize("num_counted", [0, 1, 17, None])
 @pytest.mark.parametrize("num_batches", [1, 3])
 def test_wherever_it_stopped_every_document_counts_once(corpus, tmp_path, num_counted, num_batches):
-    file, part, blocks = whole_file(corpus)
     config = make_config(corpus, tmp_path / "started.json")
-    batches = list(read_slice(file, part, config.read, blocks))[:num_batches]
-    counted = [len(batch) for batch in batches]
-    counted[-1] = counted[-1] if num_counted is None else num_counted
-    counter = _native.PieceCounter(build_cut(cut_of("gpt2")), 1 << 22, False)
-    for batch, num in zip(batches, counted, strict=True):
-        counter.add(batch.text, np.ascontiguousarray(batch.offsets[: num + 1]), 1, lambda: None)
-    begun = Begun(batches, sum(batch.num_bytes for batch in batches))
-    started = trained(config, Early(head_start=Found(Counted(begun, counted, counter))))
+    counted = counted_before(corpus, config.read, num_batches=num_batches, num_counted=num_counted)
+    started = trained(config, Early(head_start=Found(counted)))
     assert started == trained(make_config(corpus, tmp_path / "plain.json"))
 
 
-def test_a_file_that_is_gone_when_the_run_takes_over_is_an_error(corpus, tmp_path, monkeypatch):
+def test_a_file_that_is_gone_when_the_run_takes_over_is_dealt_with_as_any(corpus, tmp_path, monkeypatch):
     check = unit_input._check_unchanged
 
     def check_and_remove(file):
         check(file)
         corpus.unlink(missing_ok=True)
 
+    config = make_config(corpus, tmp_path / "started.json")
+    counted = counted_before(corpus, config.read, num_batches=3)
+    num_documents = sum(counted.documents)
     monkeypatch.setattr(unit_input, "_check_unchanged", check_and_remove)
-    with pytest.raises(RunError, match=r"texts.jsonl: .*; run the same command again"):
-        head_started(make_config(corpus, tmp_path / "started.json"))
+    _, ledger, _ = trained(config, Early(head_start=Found(counted)))
+    assert ledger.bad_files == {"unreadable": 1}
+    assert ledger.documents_read == num_documents
+
+
+def test_what_was_counted_of_a_file_that_cannot_be_looked_at_is_no_count(corpus, tmp_path, monkeypatch):
+    def fail(_file):
+        raise BadFileError("unreadable", "made up")
+
+    config = make_config(corpus, tmp_path / "started.json")
+    early = Early(head_start=Found(counted_before(corpus, config.read, num_batches=1)))
+    monkeypatch.setattr(unit_input, "_check_unchanged", fail)
+    with pytest.raises(RunError, match=r"texts.jsonl: made up; run the same command again"):
+        trained(config, early)
 
 
 @pytest.mark.parametrize("at", [0, 3, 100, 700])

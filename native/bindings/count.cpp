@@ -178,7 +178,10 @@ nb::object take_counted(CountedStart& head) {
     }
     if (!is_good) return nb::none();
     nb::list blocks;
-    for (CountedStart::Block& block : head.blocks()) blocks.append(nb::make_tuple(tuple_of(block), block.num_counted));
+    for (CountedStart::Block& block : head.blocks()) {
+        size_t num_counted = block.num_counted;
+        blocks.append(nb::make_tuple(tuple_of(std::move(block)), num_counted));
+    }
     head.blocks().clear();
     auto counter = std::make_unique<GuardedCounter>(std::move(head.counter()));
     return nb::make_tuple(blocks, nb::cast(counter.release(), nb::rv_policy::take_ownership));

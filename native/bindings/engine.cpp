@@ -65,7 +65,7 @@ nb::list take_encoded(EncodedStart& head) {
     nb::list blocks;
     for (EncodedStart::Block& block : taken) {
         nb::tuple tokens = nb::make_tuple(array_of(std::move(block.tokens.ids)), array_of(std::move(block.tokens.offsets)));
-        blocks.append(nb::make_tuple(tuple_of(block), tokens));
+        blocks.append(nb::make_tuple(tuple_of(std::move(block)), tokens));
     }
     return blocks;
 }
@@ -156,6 +156,7 @@ void bind_engine(nb::module_& m) {
             new (self) EncodedStart({path.c_str(), path.size()}, top_field(text_field), policy_of(special), {block_bytes, most_bytes});
         }, "path"_a, "text_field"_a, "special_tokens"_a, "block_bytes"_a, "most_bytes"_a)
         .def("run", &EncodedStart::run, "engine"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("end", [](EncodedStart& head) { head.take(); }, nb::call_guard<nb::gil_scoped_release>())
         .def("take", &take_encoded);
 }
 

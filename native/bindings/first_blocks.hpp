@@ -12,7 +12,7 @@ inline JsonFields top_field(const nb::bytes& name) {
 }
 
 // (text, offsets, lines, positions, number of lines, begin, end)
-inline nb::tuple tuple_of(FirstBlock& block) {
+inline nb::tuple tuple_of(FirstBlock&& block) {
     JsonDocuments& documents = block.documents;
     return nb::make_tuple(array_of(std::move(documents.text)), array_of(std::move(documents.offsets)),
                           array_of(std::move(documents.lines)), array_of(std::move(documents.positions)), documents.num_lines,

@@ -103,6 +103,38 @@ ModelInput random_vocabulary(Chance& chance) {
     return input;
 }
 
+void test_windows_that_fit_are_the_slow_way() {
+    Chance chance(11);
+    size_t num_fitting = 0, num_tried = 0;
+    auto check_windows = [&](const Model& model, const std::string& text) {
+        Ids expected, ids = {7};
+        merge_slowly(model, text, expected);
+        expected.insert(expected.begin(), 7);
+        MergeScratch scratch;
+        for (size_t window_bytes : {8, 20, 64, 200}) {
+            ids.resize(1);
+            bool is_done = merge_by_windows(model, text, window_bytes, scratch, ids);
+            num_fitting += is_done;
+            ++num_tried;
+            check(is_done ? ids == expected : ids == Ids{7}, "merge_by_windows is merge_slowly, or nothing", text);
+        }
+    };
+    const Model models[] = {small::byte_model(false), small::byte_model(true)};
+    for (const Model& model : models) {
+        for (size_t size : {0, 1, 7, 8, 9, 63, 64, 65, 300, 511}) check_windows(model, std::string(size, 'a'));
+        for (int round = 0; round < 300; ++round) check_windows(model, chance.text(kParts, chance.below(120)));
+    }
+    for (int round = 0; round < 300; ++round) {
+        Model model(random_vocabulary(chance));
+        for (int n = 0; n < 5; ++n) check_windows(model, chance.text({"a", "b", "c", "\xE6\xB0\xB4", "d"}, 1 + chance.below(300)));
+        check_windows(model, chance.text({"a", "ab"}, 1 + chance.below(300)));
+    }
+    check(num_fitting > num_tried / 2 && num_fitting < num_tried, "windows mostly fit, and not always");
+    Ids ids;
+    MergeScratch scratch;
+    check(!merge_by_windows(small::character_model(3), "the text", 64, scratch, ids), "characters have no windows");
+}
+
 void test_merges_left_out_are_never_needed() {
     Chance chance(8);
     size_t num_left_out = 0;
@@ -185,6 +217,7 @@ void test_a_cover_of_no_is_never_wrong() {
 
 int main() {
     test_every_way_to_merge_is_the_slow_way();
+    test_windows_that_fit_are_the_slow_way();
     test_merges_left_out_are_never_needed();
     test_a_perfect_hash_gives_each_key_a_place_of_its_own();
     test_a_cover_of_no_between_characters_is_never_wrong();

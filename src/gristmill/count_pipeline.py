@@ -128,7 +128,7 @@ class _UnitCount:
         self._sidecars = sidecars
         self._documents_left = limit.rows
         self._input = UnitInput(
-            job.plan.files, config.read, job.blocks, sidecars, begun.begun if begun else None
+            job.plan.files, config.read, job.blocks, sidecars, begun.read if begun else None
         )
         self._counted = iter(begun.documents if begun else ())
         """Of the next batches: documents, the first ones, that are counted already."""

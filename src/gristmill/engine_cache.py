@@ -125,6 +125,16 @@ def remember_cut(*names: str | None, steps: Steps) -> None:
     tried(lambda: _remember_cut(names, steps))
 
 
+def build_of(steps: Steps) -> _native.Build:
+    """What the calls put together."""
+    build = _native.Build()
+    for name, arguments in steps:
+        if name.startswith("_"):
+            raise ValueError(f"{name} is no step of a build")
+        getattr(build, name)(*map(_with_view, arguments))
+    return build
+
+
 def cache_folder() -> Path:
     """Where results that can be computed again are kept: $GRISTMILL_CACHE, or the platform's folder for
     such."""
@@ -162,7 +172,7 @@ def _recall(path: Path, options: LoadOptions, state: str | None) -> Known | None
         for name, arguments in entry.steps
     ]
     facts = msgspec.structs.replace(entry.facts, source=str(path))
-    return Known(facts, steps, entry.strips_prefix, _native.Engine(_build_of(steps), DEFAULT_CACHE_BYTES))
+    return Known(facts, steps, entry.strips_prefix, _native.Engine(build_of(steps), DEFAULT_CACHE_BYTES))
 
 
 def _remember(path: Path, options: LoadOptions, facts: Facts, engine: NativeEngine) -> None:
@@ -176,17 +186,8 @@ def _recall_cut(names: tuple[str | None, ...]) -> Steps | None:
         return None
     entry = msgspec.msgpack.decode(body, type=_KeptSteps)
     steps = [(name, list(map(_with_view, arguments))) for name, arguments in entry]
-    _build_of(steps)  # tried here, where what is wrong with them costs time alone
+    build_of(steps)  # tried here, where what is wrong with them costs time alone
     return steps
-
-
-def _build_of(steps: Steps) -> _native.Build:
-    build = _native.Build()
-    for name, arguments in steps:
-        if name.startswith("_"):
-            raise ValueError(f"{name} is no step of a build")
-        getattr(build, name)(*map(_with_view, arguments))
-    return build
 
 
 def _remember_cut(names: tuple[str | None, ...], steps: Steps) -> None:

@@ -123,7 +123,7 @@ def check_agreement(native: Engine, loaded: Loaded) -> None:
 
 
 def _check_key(loaded: Loaded) -> str:
-    parts = [loaded.fingerprint, loaded.reference_version, *own_versions(), PROBE]
+    parts = [loaded.fingerprint, loaded.digest, loaded.reference_version, *own_versions(), PROBE]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()
 
 

@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gristmill import _native
-from gristmill.engine_cache import Steps
+from gristmill.engine_cache import Steps, build_of
 from gristmill.training.first_size import expected_pieces
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ COUNTER_BYTES = 256 << 20
 MOST_COUNTED_BYTES = 48 << 20
 """Read before anybody asks: the text is held until then."""
 MOST_ENCODED_BYTES = 8 << 20
-"""No more than the first unit has."""
+"""As a rule the first unit has as many; what goes beyond it is dropped."""
 LEAST_FILE_BYTES = 16 << 20
 """Less is done sooner than it is handed over."""
 
@@ -43,7 +43,7 @@ class Begun(NamedTuple):
 class Counted(NamedTuple):
     """The same, counted."""
 
-    begun: Begun
+    read: Begun
     documents: list[int]
     """Of each batch, the first ones, that are in the counter."""
     counter: _native.PieceCounter
@@ -52,7 +52,7 @@ class Counted(NamedTuple):
 class Encoded(NamedTuple):
     """The same, encoded."""
 
-    begun: Begun
+    read: Begun
     tokens: list[TokenBatch]
     """Of each batch."""
 
@@ -63,13 +63,10 @@ class CountedStart:
     def __init__(self, path: str, text_field: str, steps: Steps) -> None:
         """`text_field` is a name at the top of a record, `steps` say how text is cut."""
         self._file = _File(path)
-        build = _native.Build()
-        for name, arguments in steps:
-            getattr(build, name)(*arguments)
         self._native: _native.CountedStart | None = _native.CountedStart(
             os.fsencode(self._file.path),
             text_field.encode(),
-            build,
+            build_of(steps),
             max_bytes=COUNTER_BYTES,
             num_expected=expected_pieces(self._file.num_bytes),
             block_bytes=COUNTED_BLOCK_BYTES,
@@ -108,7 +105,7 @@ class EncodedStart:
         )
 
     def run(self, engine: _native.Engine) -> None:
-        """Until what it did is taken."""
+        """Until what it did is taken; once."""
         self._native.run(engine)
 
     def take(self, file: InputFile, part: Slice, blocks: Blocks) -> Encoded | None:
@@ -123,7 +120,7 @@ class EncodedStart:
 
     def end(self) -> None:
         """Stop it; what it did is of no use."""
-        self._native.take()
+        self._native.end()
 
 
 class _File:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import TokenizeConfig
 from gristmill.encode import encode_documents, lay_out
-from gristmill.head_start import Encoded, EncodedStart
+from gristmill.head_start import Begun, Encoded, EncodedStart
 from gristmill.ledger import check_balance
 from gristmill.limits import Block, Limit, OnBlock
 from gristmill.measure import Measurements
@@ -46,6 +46,7 @@ class Job(Struct, frozen=True):
     """That may encode a block now: more once there are fewer units left than threads."""
     write_behind: bool
     head_start: EncodedStart | None = None
+    """What has begun with the first unit."""
 
     @property
     def folder(self) -> Path:
@@ -66,9 +67,9 @@ MAX_ROWS_BYTES = 16 << 20
 def process_unit(job: Job, unit: Unit, *, limit: Limit, on_block: OnBlock) -> UnitOutput:
     """Read, encode, pack and write a unit; its `commit` checks that it balances and lets it be seen."""
     begun = _begun(job, unit)
-    output = UnitOutput(job, unit.index, limit, begun)
+    output = UnitOutput(job, unit.index, limit, begun.read if begun else None)
     try:
-        _take_blocks(job, unit, output, on_block)
+        _take_blocks(job, unit, output, begun.tokens if begun else [], on_block)
         output.finish_packing(is_last=False)
         return output
     except BaseException:
@@ -92,11 +93,14 @@ def pack_tails(job: Job, records: Iterable[UnitRecord], *, limit: Limit) -> Unit
         raise
 
 
-def _take_blocks(job: Job, unit: Unit, output: UnitOutput, on_block: OnBlock) -> None:
-    """Read and encode all blocks of a unit; none is held when this is done."""
+def _take_blocks(
+    job: Job, unit: Unit, output: UnitOutput, encoded: list[TokenBatch], on_block: OnBlock
+) -> None:
+    """Read and encode all blocks of a unit, less the first ones that are `encoded`; none is held when this is
+    done."""
     for index, path, documents in output.watch.each("parse", output.input.batches(unit)):
         with output.watch("encode"):
-            kept, tokens = _encode(job, documents, output.next_encoded())
+            kept, tokens = _encode(job, documents, encoded.pop(0) if encoded else None)
         output.add(kept, tokens, path, slice_index=index)
         on_block(Block(kept.num_bytes, len(kept), len(kept.bad), len(tokens.ids)))
         del kept, tokens  # ids are not held while the next block is read
@@ -128,8 +132,8 @@ def _encode(
 class UnitOutput:
     """What a unit writes, and the counts that must balance before it is committed."""
 
-    def __init__(self, job: Job, index: int, limit: Limit, begun: Encoded | None = None) -> None:
-        """`begun`: what was encoded of the first slice, which is one of lines."""
+    def __init__(self, job: Job, index: int, limit: Limit, begun: Begun | None = None) -> None:
+        """`begun`: what was read of the first slice, which is one of lines."""
         self.watch = Stopwatch()
         self._job = job
         self._index = index
@@ -145,10 +149,7 @@ class UnitOutput:
         writer = ShardWriter(job.folder, name, job.config.write, job.plan.layout, attempt=attempt)
         self._writer = WriteBehind(writer) if job.write_behind else writer
         self._sidecars = Sidecars(job.folder, name, attempt)
-        self.input = UnitInput(
-            job.plan.files, job.config.read, job.blocks, self._sidecars, begun.begun if begun else None
-        )
-        self._encoded = deque(begun.tokens if begun else ())
+        self.input = UnitInput(job.plan.files, job.config.read, job.blocks, self._sidecars, begun)
         self._measurements = Measurements(job.config.pack.sequence_length)
         self._packer = _make_packer(job)
         self._row_bytes = (job.plan.layout.sequence_length or 0) * job.plan.layout.id_type.itemsize
@@ -170,10 +171,6 @@ class UnitOutput:
             keys = (self._index << 32) + np.arange(first, first + len(documents), dtype=np.int64)
             starts = np.zeros(len(documents), dtype=np.int64)
             self._pack(Segments(tokens.ids, tokens.offsets, keys, starts))
-
-    def next_encoded(self) -> TokenBatch | None:
-        """The ids of the batch that was read last, where they are there already."""
-        return self._encoded.popleft() if self._encoded else None
 
     def receive(self, tail: Segments) -> None:
         """Take what a unit carried over."""

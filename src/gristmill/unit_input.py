@@ -95,7 +95,7 @@ class UnitInput:
                 # The store or the network, not the file: what comes next time may be whole.
                 said = f"{file.path}: {error.detail}; run the same command again to go on"
                 raise (UnreachableError(said) if error.is_passing else RunError(said)) from error
-            if self._begun is not None and index == 0:  # some of it is counted already
+            if self._begun is not None and self._begun.batches and index == 0:  # already counted or encoded
                 raise RunError(f"{file.path}: {error.detail}; run the same command again") from error
             if self._config.on_bad_file == "fail":
                 raise RunError(

@@ -43,15 +43,14 @@ class NativeEngine:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         native: _native.Engine | None = None,
     ) -> None:
-        """`native`: what the program was built to already."""
+        """`native`: what the program was built to already, with a cache of its own."""
         self.program = source if isinstance(source, Program) else compile_program(source)
-        self._engine = native or _native.Engine(self._build(), cache_bytes)
-
-    def _build(self) -> _native.Build:
-        build = _native.Build()
-        for name, arguments in self.program.steps:
-            getattr(build, name)(*arguments)
-        return build
+        if native is None:
+            build = _native.Build()
+            for name, arguments in self.program.steps:
+                getattr(build, name)(*arguments)
+            native = _native.Engine(build, cache_bytes)
+        self._engine = native
 
     def encode_batch(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int

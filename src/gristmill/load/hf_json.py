@@ -1,13 +1,14 @@
 """tokenizer.json of Hugging Face `tokenizers`: any one is loaded, byte-level and SentencePiece-style BPE
 get a spec.
 
-The truncation, padding, post_processor and decoder sections are not read: they do not decide which ids a
-text gets.
+The truncation, padding and decoder sections are not read: they do not decide which ids a text gets. Nor does
+a post_processor that leaves the text as it is, which all but odd templates do.
 """
 
 from __future__ import annotations
 
 import codecs
+import hashlib
 from collections.abc import Mapping
 from itertools import chain
 from operator import methodcaller
@@ -60,6 +61,7 @@ class _File(msgspec.Struct, frozen=True):
     added_tokens: list[_AddedEntry] = []
     normalizer: msgspec.Raw = msgspec.Raw(b"null")
     pre_tokenizer: msgspec.Raw = msgspec.Raw(b"null")
+    post_processor: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str] | None = None) -> Loaded:
@@ -74,11 +76,15 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
     added = _resolve_added(file.added_tokens, vocab, source)
     _require_utf8(content, source)
     sections = [_section(raw, source) for raw in (file.normalizer, file.pre_tokenizer)]
+    processor = _section(file.post_processor, source)
     spec, why_not = None, None
     try:
         spec = _spec(model, vocab, file.added_tokens, added, *sections)
     except UnsupportedTokenizerError as error:
         why_not = str(error)
+    if not _has_text_once(processor):
+        spec, why_not = None, why_not or "its post_processor does not put the text in once"
+        sections.append(processor)
 
     def token_to_id(token: str) -> int | None:
         return added[token].id if token in added else vocab.get(token)
@@ -100,6 +106,7 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
         build_reference=build,
         build_check=build,
         reference_version=f"tokenizers {tokenizers.__version__}",
+        digest=hashlib.sha256(content).hexdigest(),
         bos_id=ids.get("bos"),
         eos_id=ids.get("eos"),
         pad_id=ids.get("pad"),
@@ -153,8 +160,22 @@ def _unk_id(model: _Model, role: int | None, token_to_id: Any) -> int | None:
 def _section(raw: msgspec.Raw, source: str) -> Any:
     content = bytes(raw)
     if len(content) > MAX_SECTION_BYTES:
-        raise TokenizerFormatError(f"{source}: its normalizer or pre_tokenizer has {len(content):,} bytes")
+        raise TokenizerFormatError(f"{source}: one of its sections has {len(content):,} bytes")
     return decode_json(content, object, source=source)
+
+
+def _has_text_once(processor: Any) -> bool:
+    """False for a template in which the text stands not at all, or twice: so it does where no special tokens
+    are added, too."""
+    if not isinstance(processor, dict):
+        return True
+    steps, single = processor.get("processors"), processor.get("single")
+    if isinstance(steps, list) and not all(map(_has_text_once, steps)):
+        return False
+    if processor.get("type") != "TemplateProcessing" or not isinstance(single, list):
+        return True  # or something that the reference refuses
+    texts = [part["Sequence"] for part in single if isinstance(part, dict) and "Sequence" in part]
+    return [text.get("id") for text in texts if isinstance(text, dict)] == ["A"]
 
 
 def _resolve_added(entries: list[_AddedEntry], vocab: dict[str, int], source: str) -> dict[str, AddedToken]:

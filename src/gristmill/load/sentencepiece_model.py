@@ -6,6 +6,7 @@ everything else, Unigram above all, runs through the `sentencepiece` package.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -90,6 +91,7 @@ def load_sentencepiece(content: bytes, *, source: str) -> Loaded:
         build_reference=lambda: _build_reference(content, specials, source),
         build_check=lambda: _build_check(content, spec, specials, source),
         reference_version=package_version("sentencepiece"),
+        digest=hashlib.sha256(content).hexdigest(),
         bos_id=role(proto.bos_id),
         eos_id=role(proto.eos_id),
         pad_id=role(proto.pad_id),

@@ -14,7 +14,6 @@ from gristmill.run.process import (
     WORKER_BYTES,
     WorkerProcess,
     choose_backend,
-    encodes_on_gpu,
     is_frugal,
     memory_of,
     start_gpus,
@@ -84,10 +83,11 @@ def names_of_cut(config: TrainConfig) -> tuple[str | None, str | None]:
 
 def _start_encoding(config: TokenizeConfig) -> Early:
     head_start = None
-    policy = config.encode.special_tokens
-    is_native = config.tokenizer.engine in ("auto", "native") and not encodes_on_gpu(config)
-    # A run that is taken up again need not begin with the first block.
-    if not os.path.exists(config.write.output) and is_native and policy != "error" and _is_plain(config):
+    policy, output = config.encode.special_tokens, config.write.output
+    # A run that is taken up again need not begin with the first block; a memory that is set is all planned.
+    is_new = "://" not in output and not os.path.exists(output) and config.run.memory is None
+    is_native = config.tokenizer.engine in ("auto", "native")
+    if is_new and is_native and policy != "error" and _is_worth_a_head_start(config):
         path, field = config.read.inputs[0], config.read.text_field
         assert isinstance(field, str)
         head_start = tried(lambda: EncodedStart(path, field, policy))
@@ -99,16 +99,17 @@ def _start_counting(config: TrainConfig) -> Early:
         return NOTHING
     steps = recall_cut(*names_of_cut(config))
     folder = config.count.folder or Output.of(config.learn.output).run_folder
+    plain = CountConfig(pattern=config.count.pattern, form=config.count.form, folder=config.count.folder)
     # A count that is taken up again, or all done, need not begin with the first block.
-    count = CountConfig(pattern=config.count.pattern, form=config.count.form, folder=config.count.folder)
-    if steps is None or os.path.exists(folder) or config.count != count or not _is_plain(config):
+    is_new = not os.path.exists(folder) and config.count == plain
+    if steps is None or not is_new or not _is_worth_a_head_start(config):
         return Early(steps=steps)
     path, field = config.read.inputs[0], config.read.text_field
     assert isinstance(field, str)
     return Early(steps=steps, head_start=tried(lambda: CountedStart(path, field, steps)))
 
 
-def _is_plain(config: TokenizeConfig | TrainConfig) -> bool:
+def _is_worth_a_head_start(config: TokenizeConfig | TrainConfig) -> bool:
     """A core would be idle, and all documents of one plain file are wanted, each once."""
     read, run = config.read, config.run
     is_plain = read.compression in ("auto", "none") and isinstance(read.text_field, str)

@@ -59,7 +59,7 @@ class Recalling:
                 if head_start is not None and self._known is not None:
                     head_start.run(self._known.native)
 
-            threading.Thread(target=take, daemon=True).start()
+            threading.Thread(target=take, name="recall", daemon=True).start()
         else:
             self._is_over.set()
 
