@@ -160,11 +160,10 @@ LEAVING: list[threading.Thread] = []
 def _leave_behind() -> None:
     """Leave meanwhile: the cluster is told at once, then Ray waits 0.25 s for a poll of its own."""
     atexit.unregister(ray.shutdown)  # it is called here, and by the interpreter no more
-    thread = threading.Thread(target=ray.shutdown, name="leave", daemon=True)
+    thread = threading.Thread(target=ray.shutdown, name="leave")
     LEAVING.append(thread)
     thread.start()
-    told = time.monotonic() + TELL_S
-    atexit.register(lambda: thread.join(max(0.0, told - time.monotonic())))
+    thread.join(TELL_S)
 
 
 def _wait_until_left() -> None:

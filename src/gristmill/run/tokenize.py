@@ -213,7 +213,6 @@ def _run(
             work.do_units(pending)
         if not work.failed:
             work.do_tails()
-            backend.close()  # a cluster is left meanwhile
             manifest = finish(plan, store, done)
         last = progress.note("failed" if work.failed else "finished", failed=len(work.failed))
         return RunResult(
