@@ -26,7 +26,8 @@ from large_run import make_run
 
 RESULTS = Path(__file__).parent / "results" / "dash.json"
 SEEN = "() => document.querySelector('[data-figure=\"state\"]')?.textContent"
-PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+"""There a moment after figures are, at times: what is in the page is not yet on the screen."""
 FLAGS = ["--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 
 
@@ -82,13 +83,14 @@ def open_run(folder: Path) -> dict[str, float]:
             page.goto(address)
             page.wait_for_function(SEEN)
             figures_s = time.perf_counter() - start
-            paint = page.evaluate(PAINT) / 1000
+            paint = page.wait_for_function(PAINT).json_value() / 1000
             answers = []
             while True:
                 asked = time.perf_counter()
                 with urllib.request.urlopen(f"{address}api/runs/0") as answer:
                     overview = json.load(answer)
                 answers.append(time.perf_counter() - asked)
+                assert not overview["error"], overview["error"]
                 if overview["is_complete"]:
                     break
             complete_s = time.perf_counter() - start

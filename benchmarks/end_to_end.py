@@ -70,6 +70,7 @@ class Input(NamedTuple):
 
 def main() -> int:
     arguments = read_arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled where a user installs them
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:WORKERS])
     arguments.work.mkdir(parents=True, exist_ok=True)

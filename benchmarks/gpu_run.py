@@ -92,7 +92,7 @@ def shard_hash(out):
     for path in sorted((out / "units").glob("*.json")):
         for shard in json.loads(path.read_bytes())["shards"]:
             for file in shard["files"]["megatron"]:
-                found.update(f"{file['path']} {file['num_bytes']} {file['sha256']}\n".encode())
+                found.update(f"{file['path']} {file['num_bytes']} {file['blake3']}\n".encode())
     return found.hexdigest()[:32]
 
 

@@ -12,7 +12,16 @@ from gristmill.job import make_job
 from gristmill.layout import Layout
 from gristmill.plan import Plan, Slice, Unit
 from gristmill.read import InputFile
-from gristmill.records import FileRecord, Ledger, Manifest, Measured, ScriptCounts, ShardRecord, UnitRecord
+from gristmill.records import (
+    VERSION,
+    FileRecord,
+    Ledger,
+    Manifest,
+    Measured,
+    ScriptCounts,
+    ShardRecord,
+    UnitRecord,
+)
 from gristmill.run.folder import write_json
 
 UNIT_BYTES, UNIT_TOKENS, UNIT_DOCUMENTS = 8_000_000, 2_000_000, 4000
@@ -48,7 +57,7 @@ def made_plan(folder: Path, num_units: int) -> Plan:
     ]
     sections = {"tokenizer": "t", "read": {"inputs": ["/data"]}, "write": {"output": str(folder)}}
     return Plan(
-        version=1,
+        version=VERSION,
         identity={},
         files=tuple(files),
         units=tuple(Unit(index=index, slices=(made_slice(index),)) for index in range(num_units)),
@@ -84,7 +93,7 @@ def made_manifest(plan: Plan, shards: list[ShardRecord]) -> Manifest:
     names = ("tokenizer", "fingerprint", "vocab_size", "dtype", "formats", "mode", "sequence_length")
     facts = {name: getattr(plan.layout, name) for name in (*names, "eos_id", "bos_id", "pad_id")}
     ledger = made_ledger(len(shards))
-    return Manifest(version=1, gristmill="0", ledger=ledger, shards=tuple(shards), sidecars=(), **facts)
+    return Manifest(version=VERSION, gristmill="0", ledger=ledger, shards=tuple(shards), sidecars=(), **facts)
 
 
 def made_ledger(num_units: int) -> Ledger:
@@ -127,7 +136,7 @@ def write_record(folder: Path, plan: Plan, index: int) -> ShardRecord:
 
 
 def made_file(path: str) -> FileRecord:
-    return FileRecord(path=path, num_bytes=4_000_000, sha256="a" * 64)
+    return FileRecord(path=path, num_bytes=4_000_000, blake3="a" * 64)
 
 
 def made_measured() -> Measured:

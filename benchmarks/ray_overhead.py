@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import shutil
 import statistics
 import subprocess
@@ -37,7 +38,7 @@ from ray.cluster_utils import Cluster
 from gristmill.config import RunConfig
 from gristmill.job import as_training
 from gristmill.plan import Unit, UnitPlan
-from gristmill.records import Ledger, UnitRecord
+from gristmill.records import VERSION, Ledger, UnitRecord
 from gristmill.run.cluster import ClusterBackend
 from gristmill.run.done import DoneUnits
 from gristmill.run.machine import processor_name
@@ -235,7 +236,7 @@ def time_dispatch(num_units: int, work: Path) -> float:
         }
     )
     units = tuple(Unit(index=index, slices=()) for index in range(num_units))
-    plan = UnitPlan(version=1, identity={}, files=(), units=units, max_document_bytes=1)
+    plan = UnitPlan(version=VERSION, identity={}, files=(), units=units, max_document_bytes=1)
     backend = ClusterBackend(job, IdleActors(RunConfig(backend="ray")))
     backend.facts()
     backend.prepare(LocalFolder(work), num_tasks=num_units)
@@ -260,6 +261,7 @@ def main() -> None:
     parser.add_argument("--dispatch", type=int, default=20_000)
     parser.add_argument("--output", type=Path, help="write the report as JSON")
     arguments = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled where a user installs them
     report = Report(
         machine=processor_name(),
         ray=version("ray"),

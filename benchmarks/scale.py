@@ -32,7 +32,7 @@ from gristmill.job import make_job
 from gristmill.layout import Layout
 from gristmill.plan import Plan, cut_units
 from gristmill.read import find_inputs
-from gristmill.records import FileRecord, Ledger, ShardRecord, UnitRecord
+from gristmill.records import VERSION, FileRecord, Ledger, ShardRecord, UnitRecord
 from gristmill.report.view import render_line
 from gristmill.run import tokenize
 from gristmill.run.cluster import ClusterBackend
@@ -51,7 +51,7 @@ FILE_BYTES = 10**9
 UNIT_BYTES = 10**8
 FAILURES = 0.002
 LOSSES = 0.002
-VERSION = version("gristmill")
+OWN_VERSION = version("gristmill")
 AT_ONCE = 64
 """Replies that come together at most."""
 FACTS = TokenizerFacts(
@@ -177,7 +177,7 @@ class MadeCluster:
     def _reply(self, worker: int, method: str, arguments: bytes) -> Reply:
         if method == "load":
             host = f"node-{worker % 64}"
-            hello = Hello(facts=FACTS, resident_bytes=1 << 28, node=host, host=host, gristmill=VERSION)
+            hello = Hello(facts=FACTS, resident_bytes=1 << 28, node=host, host=host, gristmill=OWN_VERSION)
             return Reply(worker, method, msgspec.json.encode(hello), "")
         if method == "tell":
             return Reply(worker, method, msgspec.json.encode(News(blocks={}, resident_bytes=1 << 28)), "")
@@ -210,7 +210,7 @@ def made_record(unit: int, name: str) -> UnitRecord:
         num_tokens=25_000_000 + unit,
         num_padding=0,
         files={
-            kind: [FileRecord(path=path, num_bytes=50_000_000 + unit, sha256=digest) for path in found]
+            kind: [FileRecord(path=path, num_bytes=50_000_000 + unit, blake3=digest) for path in found]
             for kind, found in paths.items()
         },
     )
@@ -223,7 +223,7 @@ def made_record(unit: int, name: str) -> UnitRecord:
         tokens_written=25_000_000 + unit,
         rows=20_000,
     )
-    sidecar = FileRecord(path=f"{FOLDER}/{name}.documents", num_bytes=800_000, sha256=digest)
+    sidecar = FileRecord(path=f"{FOLDER}/{name}.documents", num_bytes=800_000, blake3=digest)
     return UnitRecord(
         unit=unit,
         ledger=ledger,
@@ -263,7 +263,7 @@ def make_plan(config: TokenizeConfig, result: Result) -> Plan:
     folder = Path(config.write.output)
     folder.mkdir()
     plan = Plan(
-        version=1,
+        version=VERSION,
         identity=identity_of(config, LAYOUT, files),
         config=config,
         layout=LAYOUT,

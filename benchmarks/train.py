@@ -30,6 +30,7 @@ OURS = "tokenizer.json"
 
 def main() -> int:
     arguments = read_arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled where a user installs them
     if arguments.side:
         pairs = SIDES[arguments.side](arguments.corpus, arguments.vocab_size)
         (arguments.output / "merges.json").write_text(json.dumps(pairs))

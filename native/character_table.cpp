@@ -33,6 +33,12 @@ void CharacterTable::build(std::span<const std::string_view> tokens, std::span<c
             before = character;
         }
     }
+    size_t num_tokens = 0, num_joining = 0;
+    for (uint32_t c = 0x800; c < kNumbered; ++c) {
+        num_tokens += (entries_[c] & kIdMask) != kNoToken;
+        num_joining += (entries_[c] & kIdMask) != kNoToken && (entries_[c] & ~kIdMask) == (kJoinsLeft | kJoinsRight);
+    }
+    joins_often_ = num_joining > num_tokens / 20;
 }
 
 void CharacterTable::add_pair(uint32_t left, uint32_t right) {

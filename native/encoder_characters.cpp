@@ -41,7 +41,7 @@ size_t CharacterEncoder::cut_from(std::string_view text, size_t at) const {
     if (at == 0 || at >= text.size()) return std::min(at, text.size());
     for (Character before = character_at(bytes + start_before(text, at)); at < text.size();) {
         Character here = character_at(bytes + at);
-        if (!table_.entries().may_join(before.number, before.entry, here.number, here.entry)) return at;
+        if (!table_.entries().may_join<false>(before.number, before.entry, here.number, here.entry)) return at;
         at += here.length;
         before = here;
     }
@@ -50,8 +50,8 @@ size_t CharacterEncoder::cut_from(std::string_view text, size_t at) const {
 
 void CharacterEncoder::encode(std::string_view text, IdBuffer& out) {
     while (!text.empty()) {
-        uint32_t* ids = out.reserve(std::min(text.size(), kBlock + 4) + 4);
-        Block block = write_symbols(text, ids);
+        uint32_t* ids = out.reserve(std::min(text.size(), kBlock + 4) + kSlack);
+        Block block = table_.joins_often() ? write_symbols<true>(text, ids) : write_symbols<false>(text, ids);
         if (block.num_bytes) {
             uint32_t* end = block.num_joints ? merge_joints(text, block, ids) : ids + block.num_symbols;
             out.commit(end);
@@ -66,6 +66,7 @@ void CharacterEncoder::encode(std::string_view text, IdBuffer& out) {
 
 // Nothing here waits on a guess but what kind of character comes next: whether a character has a token, and whether one may
 // join it, cannot be guessed.
+template <bool kJoinsOften>
 CharacterEncoder::Block CharacterEncoder::write_symbols(std::string_view text, uint32_t* symbols) {
     const CharacterTable::Entries entries = table_.entries();
     const uint32_t* byte_ids = model_.byte_ids();
@@ -75,7 +76,7 @@ CharacterEncoder::Block CharacterEncoder::write_symbols(std::string_view text, u
     uint32_t number = 0, entry = 0;  // of the character before
     auto join = [&](uint32_t here, uint32_t its_entry) __attribute__((always_inline)) {
         *joint = {static_cast<uint32_t>(out - symbols) - 1, static_cast<uint32_t>(p - begin)};
-        joint += entries.may_join(number, entry, here, its_entry);
+        joint += entries.may_join<kJoinsOften>(number, entry, here, its_entry);
         number = here;
         entry = its_entry;
     };
@@ -118,6 +119,13 @@ uint32_t* CharacterEncoder::write_other(const uint8_t* p, const Character& chara
     return std::transform(p, p + character.length, out, [this](uint8_t byte) { return model_.byte_id(byte); });
 }
 
+// Mostly fewer than kSlack: a call, and a guess how many there are, would take longer than to copy them.
+inline uint32_t* CharacterEncoder::copy_few(const uint32_t* symbols, size_t count, uint32_t* out) {
+    std::memcpy(out, symbols, kSlack * sizeof(uint32_t));
+    if (count > kSlack) [[unlikely]] std::copy(symbols + kSlack, symbols + count, out + kSlack);
+    return out + count;
+}
+
 uint32_t* CharacterEncoder::merge_joints(std::string_view text, const Block& block, uint32_t* out) {
     const PairTable& pairs = model_.pairs();
     std::memcpy(symbols_, out, block.num_symbols * sizeof(uint32_t));
@@ -130,7 +138,7 @@ uint32_t* CharacterEncoder::merge_joints(std::string_view text, const Block& blo
     for (size_t j = 0, next; j < block.num_joints; j = next) {
         uint32_t first = joints_[j].symbol;
         for (next = j + 1; joints_[next].symbol == first + (next - j);) ++next;
-        out = std::copy(symbols_ + from, symbols_ + first, out);
+        out = copy_few(symbols_ + from, first - from, out);
         size_t count = next - j + 1;
         from = first + static_cast<uint32_t>(count);
         if (count == 2) {

@@ -36,13 +36,16 @@ private:
     };
     static constexpr size_t kBlock = 1024;      // bytes: symbols and joints stay in L1
     static constexpr size_t kMostSymbols = 16;  // of a part that is merged here
+    static constexpr size_t kSlack = 8;         // symbols that may be written beyond the last, to be written over
 
     struct Character {
         uint32_t number, entry, length;
     };
     Character character_at(const uint8_t* p) const;
     uint32_t* write_other(const uint8_t* p, const Character& character, uint32_t* out) const;
+    template <bool kJoinsOften>
     Block write_symbols(std::string_view text, uint32_t* symbols);
+    static uint32_t* copy_few(const uint32_t* symbols, size_t count, uint32_t* out);
     uint32_t* merge_joints(std::string_view text, const Block& block, uint32_t* out);
     uint32_t* merge_three(const uint32_t* symbols, const uint32_t* places, uint32_t* out) const;
     uint32_t* merge_part(const uint32_t* symbols, const uint32_t* places, size_t count, uint32_t* out) const;
@@ -51,7 +54,7 @@ private:
     const CharacterTable& table_;
     PieceEncoder& parts_;
     Joint joints_[kBlock + 4];
-    uint32_t symbols_[kBlock + 4], places_[kBlock + 4];
+    uint32_t symbols_[kBlock + 4 + kSlack], places_[kBlock + 4];
 };
 
 }  // namespace gristmill

@@ -9,7 +9,7 @@
 namespace gristmill {
 
 namespace {
-constexpr size_t kWindowBytes = 1 << 14;  // 16 bytes of memory each while they are merged
+constexpr size_t kWindowBytes = 1 << 14;  // 20 bytes of memory each while they are merged, and the queue
 
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
 }  // namespace

@@ -28,15 +28,13 @@ PieceEncoder::PieceEncoder(const Model& model, PieceTable& table, PieceEncoder* 
 }
 
 size_t PieceEncoder::memory_bytes() const {
-    size_t words = scratch_.ids.capacity() + scratch_.next.capacity() + scratch_.previous.capacity() + long_ids_.capacity();
-    return (words + cut_ids_.capacity()) * sizeof(uint32_t) + seen_.size() * sizeof(uint64_t);
+    return scratch_.memory_bytes() + (long_ids_.capacity() + cut_ids_.capacity()) * sizeof(uint32_t) + seen_.size() * sizeof(uint64_t);
 }
 
 void PieceEncoder::shrink() {
     constexpr size_t kKept = 1 << 20;  // entries
-    for (auto* buffer : {&scratch_.ids, &scratch_.next, &scratch_.previous, &long_ids_}) {
-        if (buffer->capacity() > kKept) std::vector<uint32_t>().swap(*buffer);
-    }
+    if (scratch_.ids.capacity() > kKept) scratch_ = {};
+    if (long_ids_.capacity() > kKept) std::vector<uint32_t>().swap(long_ids_);
     if (cut_ids_.capacity() > kKept) cut_ids_ = IdBuffer();
 }
 

@@ -138,7 +138,7 @@ struct Lane {
 
     LastPair chosen() const { return {ids[at], ids[next[at]]}; }
 
-    GRISTMILL_INLINE void apply(const Model& model) {
+    GRISTMILL_INLINE void apply() {
         uint32_t gone = next[at], after = next[gone], id = results[at];
         before = previous[at];
         ids[at] = id;
@@ -147,6 +147,9 @@ struct Lane {
         previous[after] = static_cast<uint8_t>(at);
         pair_before = PairTable::pair(ids[before], id);
         pair_after = PairTable::pair(id, ids[after]);
+    }
+
+    GRISTMILL_INLINE void locate(const Model& model) {
         place_before = model.pairs().place(pair_before);
         place_after = model.pairs().place(pair_after);
     }
@@ -191,10 +194,12 @@ GRISTMILL_INLINE void start(const Model& model, Lane<kSize>& lane, std::string_v
     }
 }
 
-// A lane that has finished takes the next job at once, so that their number, which the loops are guessed by, seldom changes.
+// A lane that has finished takes the next job at once, so that their number, which the loops are guessed by, seldom changes. Each
+// loop does little to many lanes: a processor looks ahead by a few hundred instructions, and what waits for memory in
+// one lane should not keep it from the next.
 template <size_t kSize>
 GRISTMILL_INLINE void merge_side_by_side(const Model& model, MergeJob<kSize - 1>* jobs, size_t count) {
-    constexpr size_t kLanes = 12;
+    constexpr size_t kLanes = 20;
     Lane<kSize> lanes[kLanes];
     uint8_t lane_of[kLanes];  // the first `active` are running
     MergeJob<kSize - 1>* job_of[kLanes];
@@ -205,10 +210,13 @@ GRISTMILL_INLINE void merge_side_by_side(const Model& model, MergeJob<kSize - 1>
         start(model, lanes[i], jobs[i].text, jobs[i].bytes);
     }
     while (active) {
+        uint8_t ready[kLanes];  // lanes that have a pair to merge
+        size_t num_ready = 0;
         for (size_t i = 0; i < active;) {
             uint8_t lane = lane_of[i];
+            ready[num_ready] = lane;
             if (lanes[lane].choose()) [[likely]] {
-                lanes[lane].apply(model);
+                ++num_ready;
                 ++i;
                 continue;
             }
@@ -217,11 +225,14 @@ GRISTMILL_INLINE void merge_side_by_side(const Model& model, MergeJob<kSize - 1>
                 job_of[lane] = jobs + started;
                 start(model, lanes[lane], jobs[started].text, jobs[started].bytes);
                 ++started;
+                ++i;
             } else {
                 std::swap(lane_of[i], lane_of[--active]);
             }
         }
-        for (size_t i = 0; i < active; ++i) lanes[lane_of[i]].renew(model);
+        for (size_t i = 0; i < num_ready; ++i) lanes[ready[i]].apply();
+        for (size_t i = 0; i < num_ready; ++i) lanes[ready[i]].locate(model);
+        for (size_t i = 0; i < num_ready; ++i) lanes[ready[i]].renew(model);
     }
 }
 
@@ -241,7 +252,8 @@ size_t merge_short(const Model& model, std::string_view text, uint32_t* out, Las
     start(model, lane, text, bytes);
     while (lane.choose()) {
         if (last) *last = lane.chosen();
-        lane.apply(model);
+        lane.apply();
+        lane.locate(model);
         lane.renew(model);
     }
     return lane.finish(out);
@@ -262,40 +274,45 @@ namespace {
 
 constexpr uint32_t kNone = 0xFFFFFFFF;
 
-// What is left of the symbols of a text: a chain from the first by `next`.
-//
-// Unless tokens share a rank, a merge can only feed lists of other ranks (the new symbol is longer than either half of
+// Unless tokens share a rank, a merge can only feed pairs of other ranks (the new symbol is longer than either half of
 // the pair just merged), and one of a lower rank goes first, as it must.
-void merge_symbols(const Model& model, std::string_view text, MergeScratch& s, LastPair* last) {
-    initial_symbols(model, text, s.ids);
-    auto n = static_cast<uint32_t>(s.ids.size());
-    s.next.resize(n);
-    s.previous.resize(n);
-    for (uint32_t i = 0; i < n; ++i) {
-        s.next[i] = i + 1 < n ? i + 1 : kNone;
-        s.previous[i] = i ? i - 1 : kNone;
-    }
-    s.ranks.assign(n, kNone);
+template <typename Queue>
+void merge_chain(const Model& model, MergeScratch& s, Queue& queue, LastPair* last) {
     auto offer = [&](uint32_t at) {
         const Merge* merge = s.next[at] == kNone ? nullptr : model.pairs().find(s.ids[at], s.ids[s.next[at]]);
         s.ranks[at] = merge ? merge->rank : kNone;
-        if (merge) s.queue.put(model, *merge, at);
+        if (!merge) return;
+        s.results[at] = merge->result;
+        queue.put(merge->rank, at);
     };
-    for (uint32_t i = 0; i < n; ++i) offer(i);
-    uint32_t rank;
-    while (WaitingPairs* waiting = s.queue.next(rank)) {
-        uint32_t at = waiting->take();
+    for (uint32_t i = 0; i < s.ids.size(); ++i) offer(i);
+    uint32_t rank, at;
+    while (queue.take(rank, at)) {
         if (s.ranks[at] != rank) continue;  // one of the two is part of something else by now
         uint32_t gone = s.next[at];
-        bool is_known = !last && !waiting->is_tied;
-        const Merge* merge = is_known ? nullptr : model.pairs().find(s.ids[at], s.ids[gone]);
-        if (last) *last = {merge->left, merge->right};
-        s.ids[at] = is_known ? waiting->result : merge->result;
+        if (last) *last = {s.ids[at], s.ids[gone]};
+        s.ids[at] = s.results[at];
         s.ranks[gone] = kNone;
         s.next[at] = s.next[gone];
         if (s.next[at] != kNone) s.previous[s.next[at]] = at;
         if (s.previous[at] != kNone) offer(s.previous[at]);
         offer(at);
+    }
+}
+
+// What is left of the symbols of a text: a chain from the first by `next`.
+void merge_symbols(const Model& model, std::string_view text, MergeScratch& s, LastPair* last) {
+    initial_symbols(model, text, s.ids);
+    auto n = static_cast<uint32_t>(s.ids.size());
+    for (auto* by_symbol : {&s.next, &s.previous, &s.ranks, &s.results}) by_symbol->resize(n);
+    for (uint32_t i = 0; i < n; ++i) {
+        s.next[i] = i + 1 < n ? i + 1 : kNone;
+        s.previous[i] = i ? i - 1 : kNone;
+    }
+    if (n <= kFewSymbols) {
+        merge_chain(model, s, s.small_queue, last);
+    } else {
+        merge_chain(model, s, s.queue, last);
     }
 }
 

@@ -17,11 +17,18 @@
 namespace gristmill {
 
 constexpr size_t kShortSymbols = 31;
+constexpr size_t kFewSymbols = 512;  // from more of them on, merge_long keeps its pairs by rank
 
 // Reused between calls so that long stretches do not allocate anew.
 struct MergeScratch {
-    std::vector<uint32_t> ids, next, previous, ranks;
+    std::vector<uint32_t> ids, next, previous, ranks, results;
     MergeQueue queue;
+    SmallMergeQueue small_queue;
+
+    size_t memory_bytes() const {
+        return (ids.capacity() + next.capacity() + previous.capacity() + ranks.capacity() + results.capacity()) * sizeof(uint32_t) +
+               queue.memory_bytes() + small_queue.memory_bytes();
+    }
 };
 
 // The symbols a stretch starts from: one a byte, or one a character with byte fallback.

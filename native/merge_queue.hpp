@@ -5,28 +5,21 @@
 #include <functional>
 #include <vector>
 
-#include "model.hpp"
-
 namespace gristmill {
 
-// Positions of pairs of one rank, taken left to right. Most ranks are fed in order and sorted once. A rank that several
-// tokens share feeds itself while it is being taken, always behind: those few positions wait in a heap.
+// Positions of pairs of one rank, taken left to right. Most ranks are fed before they are taken, and sorted once. What comes
+// later and does not belong at the end waits in a heap.
 class WaitingPairs {
 public:
-    bool is_tied = false;
-    uint32_t result = kNoId;  // what a pair of this rank becomes; of a tied rank, some of them
-
-    void reset(bool tied, uint32_t merged) {
+    void clear() {
         at_.clear();
         taken_ = 0;
-        is_tied = tied;
-        result = merged;
         is_sorted_ = true;
     }
     bool empty() const { return taken_ == at_.size() && behind_.empty(); }
     void put(uint32_t position) {
         bool is_in_order = at_.empty() || at_.back() <= position;
-        if (is_in_order || !is_tied) {
+        if (is_in_order || !taken_) {
             at_.push_back(position);
             is_sorted_ &= is_in_order;
         } else {
@@ -44,6 +37,8 @@ public:
         return first;
     }
 
+    size_t capacity() const { return at_.capacity() + behind_.capacity(); }
+
 private:
     std::vector<uint32_t> at_;
     size_t taken_ = 0;
@@ -51,12 +46,13 @@ private:
     bool is_sorted_ = true;
 };
 
-// All ranks with something waiting. Empty again when all was taken, and then of use for the next text.
+// A list for each rank with something waiting: for many pairs, of which most wait with others of their rank. Empty again when
+// all was taken, and then of use for the next text.
 class MergeQueue {
 public:
-    void put(const Model& model, const Merge& merge, uint32_t position) {
-        if (merge.rank >= list_of_.size()) list_of_.resize(size_t{merge.rank} + 1, kNoList);
-        uint32_t& list = list_of_[merge.rank];
+    void put(uint32_t rank, uint32_t position) {
+        if (rank >= list_of_.size()) list_of_.resize(size_t{rank} + 1, kNoList);
+        uint32_t& list = list_of_[rank];
         if (list == kNoList) {
             if (free_.empty()) {
                 free_.push_back(static_cast<uint32_t>(lists_.size()));
@@ -64,30 +60,70 @@ public:
             }
             list = free_.back();
             free_.pop_back();
-            lists_[list].reset(model.is_tied(merge.rank), merge.result);
-            ranks_.push_back(merge.rank);
+            kept_ -= lists_[list].capacity();
+            lists_[list].clear();
+            ranks_.push_back(rank);
             std::push_heap(ranks_.begin(), ranks_.end(), std::greater<>());
         }
         lists_[list].put(position);
     }
-    // The list that the next position is taken from, and its rank; null when nothing is left.
-    WaitingPairs* next(uint32_t& rank) {
+    // False when nothing is left.
+    bool take(uint32_t& rank, uint32_t& position) {
         while (!ranks_.empty()) {
             rank = ranks_.front();
             uint32_t& list = list_of_[rank];
-            if (!lists_[list].empty()) return &lists_[list];
+            if (!lists_[list].empty()) {
+                position = lists_[list].take();
+                return true;
+            }
+            keep(lists_[list]);
             free_.push_back(list);
             list = kNoList;
             std::pop_heap(ranks_.begin(), ranks_.end(), std::greater<>());
             ranks_.pop_back();
         }
-        return nullptr;
+        return false;
+    }
+
+    size_t memory_bytes() const {
+        size_t words = free_.capacity() + list_of_.capacity() + ranks_.capacity() + kept_;
+        return words * sizeof(uint32_t) + lists_.capacity() * sizeof(WaitingPairs);
     }
 
 private:
     static constexpr uint32_t kNoList = 0xFFFFFFFF;
+    static constexpr size_t kMostKept = 1 << 20;  // positions
+
+    // An empty list keeps its memory for another rank, as far as all may.
+    void keep(WaitingPairs& list) {
+        if (kept_ + list.capacity() > kMostKept) list = {};
+        kept_ += list.capacity();
+    }
+
     std::vector<WaitingPairs> lists_;
     std::vector<uint32_t> free_, list_of_, ranks_;  // list_of_ by rank; ranks_ are a heap
+    size_t kept_ = 0;                               // by lists that are free
+};
+
+// The same for few pairs, in little memory: the number of each rank's list, above, takes megabytes.
+class SmallMergeQueue {
+public:
+    void put(uint32_t rank, uint32_t position) {
+        heap_.push_back(uint64_t{rank} << 32 | position);
+        std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+    }
+    bool take(uint32_t& rank, uint32_t& position) {
+        if (heap_.empty()) return false;
+        std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+        rank = static_cast<uint32_t>(heap_.back() >> 32);
+        position = static_cast<uint32_t>(heap_.back());
+        heap_.pop_back();
+        return true;
+    }
+    size_t memory_bytes() const { return heap_.capacity() * sizeof(uint64_t); }
+
+private:
+    std::vector<uint64_t> heap_;
 };
 
 }  // namespace gristmill

@@ -41,7 +41,7 @@ void PairTable::drop_repeated(std::vector<Merge>& merges) {
 }
 
 void PairTable::build(std::span<const Merge> merges, const PerfectHash::Found& known) {
-    if (known.seeds.empty()) {
+    if (known.buckets.empty()) {
         std::vector<uint64_t> pairs;
         for (const Merge& merge : merges) pairs.push_back(pair(merge.left, merge.right));
         if (!hash_.build(pairs)) throw ModelError("no perfect hash was found for its merges");
@@ -49,13 +49,10 @@ void PairTable::build(std::span<const Merge> merges, const PerfectHash::Found& k
         throw ModelError("the places kept of its merges are of other merges");
     }
     merges_.assign(hash_.num_places(), {kNothing, kNothing, kNoRank, kNoId});
-    filter_.assign(1 << 14, 0);
     for (const Merge& merge : merges) {
         Merge& at = merges_[hash_.place(pair(merge.left, merge.right))];
         if (at.left != kNothing) throw ModelError("two of its merges have one place");
         at = merge;
-        uint64_t h = filter_hash(pair(merge.left, merge.right));
-        filter_[h >> 50] |= 1ull << (h >> 44 & 63);
     }
 }
 
@@ -103,7 +100,7 @@ void ShortTokens::build(std::span<const std::string_view> tokens, std::span<cons
         found.push_back({key, id, is_reachable[id] != 0});
         hashes.push_back(key.hash());
     }
-    if (known.seeds.empty()) {
+    if (known.buckets.empty()) {
         if (!hash_.build(hashes)) throw ModelError("no perfect hash was found for its tokens");
     } else if (!hash_.take(hashes.size(), known)) {
         throw ModelError("the places kept of its tokens are of other tokens");
@@ -218,13 +215,6 @@ Model::Model(ModelInput input)
     for (const auto& [id, bytes] : input.unproducible) decoded_[id] = bytes;
     for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
         if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
-    }
-    const std::vector<Merge>& merges = input.merges;
-    for (size_t i = 1; i < merges.size(); ++i) {
-        if (merges[i].rank == merges[i - 1].rank && merges[i].result != merges[i - 1].result &&
-            (tied_ranks_.empty() || tied_ranks_.back() != merges[i].rank)) {
-            tied_ranks_.push_back(merges[i].rank);
-        }
     }
     for (unsigned c = 0; c < 128; ++c) {
         char character = static_cast<char>(c);

@@ -47,9 +47,7 @@ public:
     static uint64_t pair(uint32_t left, uint32_t right) { return left | uint64_t{right} << 32; }
     // Where the merge of the pair lies if there is one; it is being fetched.
     uint32_t place(uint64_t pair) const {
-        uint64_t h = filter_hash(pair);
-        uint32_t may_be = filter_[h >> 50] >> (h >> 44 & 63) & 1;
-        uint32_t place = hash_.place(pair) & -may_be;
+        uint32_t place = hash_.place(pair);
         __builtin_prefetch(&merges_[place]);
         return place;
     }
@@ -68,10 +66,7 @@ public:
     std::vector<Merge> in_order() const;
 
 private:
-    static uint64_t filter_hash(uint64_t pair) { return pair * 0xD6E8FEB86659FD93ull; }
-
     PerfectHash hash_;
-    std::vector<uint64_t> filter_ = std::vector<uint64_t>(1 << 14);
     HugeVector<Merge> merges_ = HugeVector<Merge>(1, Merge{kNothing, kNothing, kNoRank, kNoId});
 };
 
@@ -225,8 +220,6 @@ public:
     uint32_t symbol_of_byte(uint8_t b) const { return symbols_of_bytes_[b]; }
     // Id of a character below 128; symbols == characters.
     uint32_t ascii_id(uint8_t c) const { return ascii_ids_[c]; }
-    // Do pairs of this rank make different tokens (SentencePiece pieces of one score)? Then they go left to right.
-    bool is_tied(uint32_t rank) const { return std::binary_search(tied_ranks_.begin(), tied_ranks_.end(), rank); }
     uint32_t byte_id(uint8_t b) const { return byte_ids_[b]; }
     const uint32_t* byte_ids() const { return byte_ids_.data(); }
     // symbols == bytes: some byte has no token; text loses it before merging (as `tokenizers` has it).
@@ -273,7 +266,6 @@ private:
     HugeVector<Outcome> byte_pairs_;  // 256 x 256
     uint32_t symbols_of_bytes_[256];
     uint32_t ascii_ids_[128];
-    std::vector<uint32_t> tied_ranks_;  // sorted
     std::vector<uint32_t> byte_ids_;
     bool drops_bytes_ = false;
     std::vector<uint8_t> reachable_;

@@ -6,11 +6,11 @@ namespace gristmill {
 
 namespace {
 
-constexpr char kMagic[8] = {'G', 'M', 'O', 'D', 'E', 'L', '2', '\0'};
+constexpr char kMagic[8] = {'G', 'M', 'O', 'D', 'E', 'L', '3', '\0'};
 
 struct Header {
     char magic[8];
-    uint32_t symbols, whole_piece_first, num_ids, num_merges, num_byte_ids, num_unproducible, num_merge_seeds, num_token_seeds;
+    uint32_t symbols, whole_piece_first, num_ids, num_merges, num_byte_ids, num_unproducible, num_merge_buckets, num_token_buckets;
     uint64_t merge_factor, token_factor;
 };
 
@@ -56,14 +56,14 @@ std::string pack_model(const Model& model) {
     PerfectHash::Found merge_places = model.pairs().found(), token_places = model.short_tokens().found();
     Header header = {{}, static_cast<uint32_t>(model.symbols()), model.whole_piece_first(), num_ids,
                      static_cast<uint32_t>(merges.size()), static_cast<uint32_t>(byte_ids.size()),
-                     static_cast<uint32_t>(unproducible.size()), static_cast<uint32_t>(merge_places.seeds.size()),
-                     static_cast<uint32_t>(token_places.seeds.size()), merge_places.factor, token_places.factor};
+                     static_cast<uint32_t>(unproducible.size()), static_cast<uint32_t>(merge_places.buckets.size()),
+                     static_cast<uint32_t>(token_places.buckets.size()), merge_places.factor, token_places.factor};
     std::memcpy(header.magic, kMagic, sizeof kMagic);
     std::string out;
     append(out, &header, 1);
     append(out, merges.data(), merges.size());
-    append(out, merge_places.seeds.data(), merge_places.seeds.size());
-    append(out, token_places.seeds.data(), token_places.seeds.size());
+    append(out, merge_places.buckets.data(), merge_places.buckets.size());
+    append(out, token_places.buckets.data(), token_places.buckets.size());
     append(out, byte_ids.data(), byte_ids.size());
     append(out, unproducible.data(), unproducible.size());
     auto append_size = [&](std::string_view bytes) {
@@ -94,8 +94,8 @@ ModelInput unpack_model(std::string_view bytes) {
             throw ModelError("a compiled vocabulary has a merge of tokens it has not");
         }
     }
-    input.merge_places = {header.merge_factor, reader.take_all<uint16_t>(header.num_merge_seeds)};
-    input.token_places = {header.token_factor, reader.take_all<uint16_t>(header.num_token_seeds)};
+    input.merge_places = {header.merge_factor, reader.take_all<uint16_t>(header.num_merge_buckets)};
+    input.token_places = {header.token_factor, reader.take_all<uint16_t>(header.num_token_buckets)};
     input.byte_ids = reader.take_all<uint32_t>(header.num_byte_ids);
     for (uint32_t id : input.byte_ids) {
         if (id != kNoId && id >= header.num_ids) throw ModelError("a compiled vocabulary has a byte of no token");

@@ -13,11 +13,12 @@ constexpr size_t kFirstSlots = 1 << 18, kFirstLongSlots = 1 << 16;
 unsigned shift_for(size_t slots) { return 64 - static_cast<unsigned>(std::countr_zero(slots)); }
 }  // namespace
 
-// Half of the budget for short pieces, the rest for long ones: slots, bytes and ids.
+// Of 32 parts of the budget 20 for the slots of short pieces, and 3 each for their ids and for the slots, bytes and ids
+// of long ones, of which few come again.
 PieceTable::PieceTable(size_t max_bytes)
-    : max_short_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 2 / sizeof(ShortSlot)))),
-      max_long_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 8 / sizeof(LongSlot)))),
-      max_arena_bytes_(std::max(max_bytes / 8, kFewestArenaBytes)),
+    : max_short_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 32 * 20 / sizeof(ShortSlot)))),
+      max_long_slots_(std::max(kFewestSlots, std::bit_floor(max_bytes / 32 * 3 / sizeof(LongSlot)))),
+      max_arena_bytes_(std::max(max_bytes / 32 * 3, kFewestArenaBytes)),
       slots_(max_short_slots_, std::min(kFirstSlots, max_short_slots_)),
       shift_(shift_for(slots_.size() / 2)),
       arena_ids_(max_arena_bytes_ / sizeof(uint32_t)),

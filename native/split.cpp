@@ -56,10 +56,24 @@ Transducer::Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned
             is_safe_pair_[a * 256 + b] = safe;
         }
     }
-    build_pairs();
+    build_neighbours();
+    if (neighbours_.empty()) build_pairs();
     for (uint16_t& entry : table_) {
         if ((entry >> 1 & 0x7F) > 31) throw std::invalid_argument("a transition takes back more than 31 ends");
         entry = runtime_entry(entry);
+    }
+}
+
+void Transducer::build_neighbours() {
+    for (size_t q = 0; q < table_.size() / 256; ++q) {
+        for (unsigned c = 0; c < 128; ++c) {
+            unsigned entry = table_[q * 256 + c];
+            if (entry >> 8 != table_[c] >> 8u || (entry >> 1 & 0x7F)) return;
+        }
+    }
+    neighbours_.resize(1 << 15);
+    for (unsigned a = 0; a < 128; ++a) {
+        for (unsigned b = 0; b < 128; ++b) neighbours_[a | b << 8] = table_[(table_[a] & 0xFF00) | b] & 1;
     }
 }
 
@@ -131,6 +145,39 @@ inline void Transducer::step(const uint8_t* text, Lane& lane) const {
     lane.out = put(lane.out, entry, lane.at);
     lane.entry = entry;
     lane.at += length;
+}
+
+// To the end of a lane: no character of ASCII waits for the one before it.
+void Transducer::run_neighbours(const uint8_t* text, Lane& lane) const {
+    const uint8_t* is_end = neighbours_.data();
+    auto put_up_to = [&](size_t at, uint32_t* out, size_t count) __attribute__((always_inline)) {
+        for (size_t i = 0; i < count; ++i) {
+            uint16_t two;
+            std::memcpy(&two, text + at + i - 1, 2);
+            *out = static_cast<uint32_t>(at + i);
+            out += is_end[two];
+        }
+        return out;
+    };
+    while (lane.at < lane.end) {
+        step(text, lane);
+        if (text[lane.at - 1] >= 0x80) continue;
+        uint64_t beyond = 0;  // what is not ASCII among the next eight
+        size_t at = lane.at;
+        for (; at + 8 <= lane.end; at += 8) {
+            std::memcpy(&beyond, text + at, 8);
+            beyond &= 0x8080808080808080u;
+            if (beyond) break;
+            lane.out = put_up_to(at, lane.out, 8);
+        }
+        if (beyond) {
+            auto count = static_cast<size_t>(std::countr_zero(beyond)) / 8;
+            lane.out = put_up_to(at, lane.out, count);
+            at += count;
+        }
+        lane.entry = table_[text[at - 1]];
+        lane.at = at;
+    }
 }
 
 // Takes all lanes through ASCII side by side, at most `steps` characters each: their table look-ups do not wait for
@@ -237,7 +284,7 @@ Transducer::Pieces Transducer::split(const uint8_t* text, size_t begin, size_t e
     Lane lanes[kLanes];
     Pieces pieces{};
     size_t at = begin;
-    auto wanted = std::clamp<size_t>(size / kMinLane, 1, kLanes);
+    auto wanted = neighbours_.empty() ? std::clamp<size_t>(size / kMinLane, 1, kLanes) : 1;
     while (at < end && pieces.num_runs < wanted) {
         size_t cut = end;
         if (pieces.num_runs + 1 < wanted) cut = safe_cut(text, std::max(at, begin + size * (pieces.num_runs + 1) / wanted), end);
@@ -246,6 +293,7 @@ Transducer::Pieces Transducer::split(const uint8_t* text, size_t begin, size_t e
         ends += cut - at;  // a piece has at least one byte: lanes cannot meet
         at = cut;
     }
+    if (!neighbours_.empty() && pieces.num_runs) run_neighbours(text, lanes[0]);
     if (pieces.num_runs == kLanes) run_lanes<kLanes>(text, lanes);
     if (pieces.num_runs > 1) run_lanes<2>(text, lanes + pieces.num_runs - 2);
     for (size_t i = 0; i < pieces.num_runs; ++i) {

@@ -52,10 +52,12 @@ private:
         uint16_t is_second;  // 1: the first end written is that before the second character
         auto operator<=>(const PairEntry&) const = default;
     };
+    void build_neighbours();
     void build_pairs();
     std::vector<PairEntry> effect_of(unsigned a, unsigned b) const;
     void step(const uint8_t* text, Lane& lane) const;
     unsigned column(const uint8_t* p, unsigned& length) const;
+    void run_neighbours(const uint8_t* text, Lane& lane) const;
     template <size_t kCount>
     size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
     template <size_t kCount>
@@ -67,6 +69,8 @@ private:
     ClassTable classes_;
     std::vector<uint16_t> table_;
     unsigned end_column_;
+    // By two ASCII characters as they lie in memory: 1 where a piece ends between them. Empty: more than those two decide.
+    std::vector<uint8_t> neighbours_;
     std::vector<PairEntry> pairs_;        // [config << pair_shift_ | class of the pair]; empty: too many, one character a step then
     std::vector<uint16_t> pair_classes_;  // where their entries lie in a row, in bytes, by two bytes as they lie in memory
     unsigned pair_shift_ = 0;

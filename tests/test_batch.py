@@ -82,7 +82,7 @@ def test_arrow_buffers_are_not_copied():
         (["a", None], "document 1 is a NoneType"),
         (3, "no list"),
         (pa.array(["a", None, "b", None]), "document 1 is null"),
-        (pa.chunked_array([["a"], ["b", None]]), "is null"),
+        (pa.chunked_array([["a"], ["b", None]]), "document 2 is null"),
         (pa.array([1, 2]), "int64"),
         (pa.table({"text": ["a"]}), "one column"),
         ((b"abc", [0, 4]), "offsets must not fall"),

@@ -40,14 +40,13 @@ def test_bench_measures_every_method_in_fresh_processes(tmp_path, capsys):
     corpus.write_text(
         "".join(json.dumps({"text": text}) + "\n" for text in made_documents(20)), encoding="utf-8"
     )
-    results = tmp_path / "results.json"
-    arguments = [corpus, "--num-docs", 10, "--rounds", 2, "--threads", 2, "--repeat", "--json", results]
+    content = corpus.read_bytes()
+    arguments = ["--num-docs", 10, "--rounds", 2, "--threads", 2, "--repeat", "--json", corpus]
     status = cli.main(["bench", *map(str, arguments)])
     printed = capsys.readouterr().out
     assert status == 0, printed
-    for column in ("Method", "Time", "Docs/s", "Tokens/s", "MB/s", "Speedup"):
-        assert column in printed
-    report = json.loads(results.read_bytes())
+    assert corpus.read_bytes() == content
+    report = json.loads(printed)
     assert report["num_docs"] == 10
     assert {m["method"] for m in report["measurements"]} == set(METHODS)
     assert not [m for m in report["measurements"] if m["status"] in ("failed", "mismatch")]
@@ -157,6 +156,14 @@ def test_a_bad_jsonl_line_is_named(line, tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"text": "fine"}\n' + line + "\n", encoding="utf-8")
     with pytest.raises(InputError, match="line 2"):
+        load_documents(BenchConfig(texts=(str(path),)))
+
+
+def test_the_field_of_the_text_may_be_named(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"id": 7, "body": "one"}\n', encoding="utf-8")
+    assert load_documents(BenchConfig(texts=(str(path),), text_field="body")) == ["one"]
+    with pytest.raises(InputError, match=r"no field 'text' .* --text-field may be body"):
         load_documents(BenchConfig(texts=(str(path),)))
 
 

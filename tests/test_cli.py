@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from typing import get_args
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,7 @@ import tokenizers
 
 import made_tokenizers as made
 from gristmill import cli, cli_run
+from gristmill.config import OutputFormat
 from gristmill.job import OF_TOKENIZE, SECTIONS, TRAINING_SECTIONS
 from gristmill.sample import train_sample_tokenizer
 
@@ -78,8 +80,7 @@ def test_a_command_described_alone_is_described_alike():
     whole = cli.build_parser()
     for name in cli.COMMANDS:
         alone = cli.build_parser(only=name)
-        assert helps(alone)[name] == helps(whole)[name]
-        assert alone.format_help() == whole.format_help()
+        assert helps(alone) == {name: helps(whole)[name]}
 
 
 def test_encode_prints_the_reference_ids_of_each_text(tokenizer_path, reference, capsys):
@@ -109,6 +110,11 @@ def test_encode_replaces_invalid_bytes_where_asked(tokenizer_path, reference, tm
     path.write_bytes(b"abc\xff")
     assert cli.main(["encode", "-t", str(tokenizer_path), "--errors", "replace", "-f", str(path)]) == 0
     assert capsys.readouterr().out.split() == [str(i) for i in reference.encode("abc\ufffd").ids]
+
+
+def test_encode_names_bytes_of_an_argument_that_are_not_utf8(tokenizer_path, capsys):
+    assert cli.main(["encode", "-t", str(tokenizer_path), "caf\udce9"]) == 2  # as b"caf\xe9" comes
+    assert "document 0: invalid UTF-8 at byte 3" in capsys.readouterr().err
 
 
 def test_encode_writes_a_document_at_once(tokenizer_path, monkeypatch):
@@ -206,8 +212,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path, capsys
         ["bench", "--rounds", "0"],
         ["bench", "no/such/file.jsonl"],
         ["bench", "--plot", "chart.doc"],
-        ["bench", "--json", "."],
-        ["bench", "--json", "no/such/folder/times.json"],
+        ["bench", "--json", "no/such/file.jsonl"],
         ["bench", "--plot", "no/such/folder/chart.svg"],
         ["bench", "--threads", "99999"],
     ],
@@ -308,3 +313,52 @@ def test_a_command_that_is_told_to_end_among_imports_says_so_and_no_more(monkeyp
     monkeypatch.setitem(sys.modules, "gristmill.report.summary", None)  # as one that was cut off
     cli_run.show_interrupted("out")
     assert capsys.readouterr().err == "gristmill: interrupted before it began\n"
+
+
+MSGSPEC_PROBE = """
+import sys
+from gristmill.__main__ import _import_msgspec
+
+_import_msgspec()
+print("typing_extensions" in sys.modules, "msgspec" in sys.modules)
+import typing_extensions
+print(hasattr(typing_extensions, "NotRequired"))
+"""
+
+
+COMMAND_PROBE = """
+import atexit, runpy, sys
+
+atexit.register(lambda: print("typing_extensions" in sys.modules, "msgspec" in sys.modules))
+sys.argv = ["gristmill", "--help"]
+runpy.run_module("gristmill", run_name="__main__")
+"""
+
+
+def test_the_command_does_without_an_import_that_msgspec_can_do_without():
+    can_do_without = sys.version_info >= (3, 11)
+    shown = subprocess.check_output([sys.executable, "-c", MSGSPEC_PROBE], text=True)
+    assert shown == f"False {can_do_without}\nTrue\n"
+    shown = subprocess.check_output([sys.executable, "-c", COMMAND_PROBE], text=True)
+    assert shown.splitlines()[-1] == f"{not can_do_without} True"
+
+
+RUN_PROBE = """
+import sys
+from gristmill.cli import main
+
+assert main(sys.argv[1:]) == 0
+print(*sorted(sys.modules))
+"""
+
+
+def test_a_run_imports_neither_other_formats_nor_other_backends_nor_codecs(tokenizer_path, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "some text"}\n')
+    for output in ("compiles", "recalls"):
+        command = ["tokenize", tmp_path / "a.jsonl", "-t", tokenizer_path, "-o", tmp_path / output]
+        options = ["--format", "parquet", "--quiet", "--eos-id", "0"]
+        probe = [sys.executable, "-c", RUN_PROBE, *map(str, command), *options]
+        imported = subprocess.check_output(probe, text=True).split()
+    assert "gristmill.formats.parquet" in imported
+    others = {f"gristmill.formats.{name}" for name in get_args(OutputFormat)} - {"gristmill.formats.parquet"}
+    assert not (others | {"gristmill.run.local", "zstandard"}).intersection(imported)

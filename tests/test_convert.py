@@ -8,6 +8,7 @@ import datasets
 import msgspec
 import numpy as np
 import pytest
+from blake3 import blake3
 from datatrove.utils.dataset import DatatroveFolderDataset
 from megatron.core.datasets.indexed_dataset import IndexedDataset
 from olmo_core.data.utils import iter_document_indices
@@ -179,12 +180,10 @@ def test_the_payload_is_linked_not_copied(made, tmp_path, to):
 
 
 def test_the_manifest_has_the_checksum_of_every_file(made, tmp_path):
-    import hashlib
-
     manifest = convert(made / "megatron", "arrow", output=tmp_path / "out").manifest
     files = [file for shard in manifest.shards for file in shard.files["arrow"]] + list(manifest.sidecars)
-    found = {name: hashlib.sha256(data).hexdigest() for name, data in content_of(tmp_path / "out").items()}
-    assert {file.path: file.sha256 for file in files} == found
+    found = {name: blake3(data).hexdigest() for name, data in content_of(tmp_path / "out").items()}
+    assert {file.path: file.blake3 for file in files} == found
     assert msgspec.json.decode((tmp_path / "out" / "manifest.json").read_bytes())["formats"] == ["arrow"]
 
 
@@ -205,6 +204,17 @@ def test_an_earlier_conversion_is_replaced_by_force_alone(made, tmp_path):
     convert(made / "megatron", "olmo", output=tmp_path / "out", force=True)
     assert content_of(tmp_path / "out") == content_of(made / "olmo" / "olmo")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_conversion_of_another_version_is_replaced_by_force(made, tmp_path):
+    convert(made / "megatron", "olmo", output=tmp_path / "out")
+    manifest = tmp_path / "out" / "manifest.json"
+    whole = content_of(tmp_path / "out")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"blake3"', b'"sha256"').replace(b": 2", b": 1", 1))
+    with pytest.raises(RunError, match="--force replaces it"):
+        convert(made / "megatron", "olmo", output=tmp_path / "out")
+    convert(made / "megatron", "olmo", output=tmp_path / "out", force=True)
+    assert content_of(tmp_path / "out") == whole
 
 
 def test_a_folder_that_holds_something_else_is_never_replaced(made, tmp_path):

@@ -1,6 +1,7 @@
 """Counting pieces: exact against a Counter over the slow splitters, whatever the memory and spills."""
 
 import json
+import os
 import random
 import threading
 from collections import Counter
@@ -366,6 +367,14 @@ def test_merging_does_not_depend_on_order_or_grouping(tmp_path, monkeypatch):
         merge_inventories(paths, tmp_path / "merged")
         assert (tmp_path / "merged").read_bytes() == expected
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_name_that_is_not_utf8_is_refused_with_a_remedy(tmp_path):
+    path = tmp_path / os.fsdecode(b"a\xff.pieces")
+    with pytest.raises(InputError, match="its name is not UTF-8; rename it"):
+        merge_inventories([path], tmp_path / "merged")
+    assert not list(tmp_path.iterdir())
+
 
 
 def test_min_count_drops_after_adding_and_says_how_much(tmp_path):

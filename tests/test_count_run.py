@@ -93,7 +93,7 @@ def test_a_sample_takes_about_its_share_and_always_the_same_documents(corpus, tm
     assert 0.2 * len(documents) < first.ledger.documents_encoded < 0.4 * len(documents)
     assert first.ledger.documents_dropped["not sampled"] == len(documents) - first.ledger.documents_encoded
     assert first == second
-    assert first.inventory.sha256 != other.inventory.sha256
+    assert first.inventory.blake3 != other.inventory.blake3
 
 
 def test_weights_multiply_the_counts_of_matching_files(tmp_path):
@@ -118,6 +118,12 @@ def test_a_finished_count_answers_at_once_and_another_cut_is_refused(corpus, tmp
 def test_an_empty_corpus_is_an_error(tmp_path):
     write_jsonl(tmp_path / "a.jsonl", ["", ""])
     with pytest.raises(RunError, match="no document could be used"):
+        run_count(tmp_path / "a.jsonl", tmp_path / "run")
+
+
+def test_text_that_is_called_json_lines_is_told_how_to_be_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text("plain text\nand more\n")
+    with pytest.raises(RunError, match=r"no document could be used .*set read\.format \(--input-format text"):
         run_count(tmp_path / "a.jsonl", tmp_path / "run")
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ FLAGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
 PLANTED = "<script>document.title='owned'</script> this line is no JSON"
-TEXT_BYTES = 12_000_000
+TEXT_BYTES = 36_000_000
 
 
 @pytest.fixture(scope="module")
@@ -87,34 +87,53 @@ def write_real_text(folder):
 
 @pytest.fixture
 def live(tokenizer, tmp_path):
-    """A run at work with its page, which is killed where the test ends early."""
+    """A run at work with its page; its workers stand still until the test lets them go on."""
     corpus, output = write_real_text(tmp_path / "corpus"), tmp_path / "shards"
     command = [sys.executable, "-m", "gristmill", "tokenize", corpus, "-t", tokenizer, "-o", output]
     command += ["--eos-id", "0", "--engine", "tokenizers", "--backend", "local", "--workers", "2"]
-    command += ["--format", "parquet", "--dash-port", "0", "--quiet", "read.unit_bytes=400kB"]
+    command += ["--format", "parquet", "--dash-port", "0", "--quiet", "read.unit_bytes=1MB"]
     environment = os.environ | {"PYTHONPATH": str(Path(gristmill.__file__).parents[1])}
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True, env=environment)
     address = process.stderr.readline().split()[-1]
-    yield process, address, output
+    held = wait_for_busy_workers(output)
+    for worker in held:
+        os.kill(worker, signal.SIGSTOP)
+    yield process, address, output, held
+    for worker in held:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
     process.kill()
     process.wait()
     process.stderr.close()
 
 
+def wait_for_busy_workers(output):
+    """The processes of two workers that have a unit each, as soon as the run has noted them."""
+    events, deadline = output / "events.jsonl", time.monotonic() + 60
+    while time.monotonic() < deadline:
+        noted = events.read_text().split("\n")[:-1] if events.exists() else []
+        for workers in (json.loads(line).get("workers", ()) for line in noted):
+            busy = [int(name) for name, unit, *_ in workers if unit is not None]
+            if len(busy) == 2:
+                return busy
+        time.sleep(0.01)
+    raise AssertionError("no two workers at work within a minute")
+
+
 def test_a_run_is_seen_from_its_start_to_its_end_and_its_figures_are_the_ledgers(live, browser):
-    process, address, output = live
+    process, address, output, (victim, other) = live
     seen = Witness(browser, viewport={"width": 1200, "height": 900})
     seen.page.goto(address)
-    worker = seen.page.locator("#workers tbody tr").filter(has_not_text="idle").first
+    worker = seen.page.locator("#workers tbody tr").filter(has_not_text="idle").filter(has_text=str(victim))
     worker.wait_for(timeout=60_000)
-    victim = int(worker.locator("td").first.inner_text())
     os.kill(victim, signal.SIGKILL)
     seen.wait_for("retries", "1")
     assert "ended by signal 9" in seen.page.locator("#problems").inner_text()
     assert str(victim) in seen.page.locator("#problems").inner_text()
     assert seen.figure("state") == "running"
-    seen.page.locator("#bad td", has_text=PLANTED).wait_for(timeout=60_000)
     seen.photograph("running")
+    os.kill(other, signal.SIGCONT)
+    seen.page.locator("#bad td", has_text=PLANTED).wait_for(timeout=60_000)
     seen.wait_for("state", "finished")
     seen.wait_for("progress", "100%")
     assert process.wait(timeout=60) == 0

@@ -21,6 +21,7 @@ from gristmill.finished import find_item, open_run, rows_of, segments_of_rows
 from gristmill.formats import FORMATS, TableFormat, read_shard
 from gristmill.pack import columns as derived
 from gristmill.pack.rows import offsets_of
+from gristmill.records import VERSION
 from made_runs import make_corpus, run
 from made_shards import PAYLOAD, make_layout, make_rows, write_rows
 
@@ -240,7 +241,7 @@ def test_large_ids_and_rows_of_many_groups_are_mapped(tmp_path):
 def write_manifest(folder, layout, shards):
     """The manifest of a run whose shards are these."""
     fields = {name: getattr(layout, name) for name in layout.__struct_fields__}
-    manifest = fields | {"version": 1, "gristmill": "0", "ledger": {}, "sidecars": []}
+    manifest = fields | {"version": VERSION, "gristmill": "0", "ledger": {}, "sidecars": []}
     manifest["shards"] = [msgspec.to_builtins(shard) for shard in shards]
     (folder / "manifest.json").write_text(json.dumps(manifest))
 

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from gristmill import direct_file, drafts
-from gristmill.direct_file import ALIGNED_BYTES, BUFFER_BYTES, O_DIRECT
+from gristmill.direct_file import ALIGNED_BYTES, BUFFER_BYTES, MAX_WAITING, O_DIRECT
 from gristmill.drafts import LARGE_BYTES, Draft
 from gristmill.errors import RunError
 
-CONTENT = Random(1).randbytes(5 * BUFFER_BYTES + 12_345)
+CONTENT = Random(1).randbytes((MAX_WAITING + 2) * BUFFER_BYTES + 12_345)
 
 
 def written(path: Path, sizes: list[int]) -> bytes:

@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from itertools import chain
@@ -260,6 +262,12 @@ def test_a_restricted_dataset_whose_files_are_known_names_the_way_in_when_they_a
         place.job("out", dataset="the-stack"), place.job("out", "--streaming", dataset="the-stack"), status=2
     )
     assert ["set HF_TOKEN" in line for line in said.splitlines()] == [True, True]
+
+
+def test_the_errors_of_the_hub_are_there_whoever_imported_what():
+    program = "from gristmill.hub.client import load_client; print(load_client('x').errors.__name__)"
+    asked = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert asked.stdout == "huggingface_hub.errors\n"
 
 
 def test_without_a_network_the_error_says_so_and_a_copy_serves(place):

@@ -195,8 +195,10 @@ def test_what_is_not_there_is_a_clear_error(rows, tmp_path):
         inspect_run(rows, document="other.jsonl:3")
     with pytest.raises(ConfigError, match="holds no format 'olmo'"):
         inspect_run(rows, format="olmo")
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match=r"is no run folder \(it has no plan"):
         inspect_run(tmp_path)
+    with pytest.raises(RunError, match=r"is no run folder \(there is no such folder"):
+        inspect_run(tmp_path / "nowhere")
 
 
 def test_an_unfinished_run_is_a_clear_error(tokenizer, corpus, tmp_path):

@@ -13,6 +13,7 @@ import gristmill
 import made_tokenizers as made
 from gristmill.errors import (
     ConfigError,
+    InputError,
     TokenizerFormatError,
     UnsupportedTokenizerError,
 )
@@ -244,6 +245,49 @@ def test_unigram_and_wordpiece_run_through_the_reference(tmp_path):
         assert name in tokenizer.why_not_native
         assert tokenizer.encode("ab").tolist() == reference.encode("ab").ids
         assert tokenizer.unk_id == 0
+
+
+def test_a_special_token_that_is_a_piece_of_a_unigram_model_cannot_be_forged(tmp_path):
+    pieces = [("<unk>", 0.0), ("</s>", 0.0), ("a", -1.0), *((character, -9.0) for character in "</s>")]
+    reference = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0))
+    reference.add_special_tokens(["<unk>", "</s>"])
+    reference.encode_special_tokens = True
+    assert reference.encode("a</s>").ids == [2, 1]
+    tokenizer = gristmill.load_tokenizer(write(tmp_path / "tokenizer.json", reference.to_str().encode()))
+    assert tokenizer.encode_batch(["a</", "aé<"]).ids.tolist() == [2, 3, 4, 2, 0, 3]
+    with pytest.raises(InputError, match="document 2: the text of special token '</s>' cannot stay text"):
+        tokenizer.encode_batch(["a", "", "aa</s>", "a"])
+    assert tokenizer.encode("a</s>", special_tokens="parse").tolist() == [2, 1]
+
+
+def _loaded(tmp_path, reference, specials):
+    reference.add_special_tokens(specials)
+    return gristmill.load_tokenizer(write(tmp_path / "tokenizer.json", reference.to_str().encode()))
+
+
+def test_a_model_that_knows_nothing_of_what_is_unknown_encodes_what_it_knows(tmp_path):
+    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([("a", -1.0), ("b", -2.0)], unk_id=None))
+    assert _loaded(tmp_path, unigram, ["<s>"]).encode("ab").tolist() == [0, 1]
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"hello": 0}, unk_token="[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    assert _loaded(tmp_path, words, ["<s>"]).encode("hello hello").tolist() == [0, 0]
+
+
+def test_an_unknown_word_is_no_forged_token(tmp_path):
+    vocabulary = {"[UNK]": 0, "[PAD]": 1, "hello": 2}
+    wordpiece = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    wordpiece.normalizer = tokenizers.normalizers.BertNormalizer()  # leaves nothing of private characters
+    wordpiece.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    assert _loaded(tmp_path, wordpiece, ["[UNK]", "[PAD]"]).encode("hello zzz").tolist() == [2, 0]
+
+
+def test_a_special_token_that_is_a_whole_document_cannot_be_forged(tmp_path):
+    vocabulary = {"[UNK]": 0, "[PAD]": 1, "hello": 2}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer = _loaded(tmp_path, words, ["[UNK]", "[PAD]"])
+    assert tokenizer.encode("hello").tolist() == [2]
+    with pytest.raises(InputError, match=r"special token '\[PAD\]' cannot stay text"):
+        tokenizer.encode("[PAD]")
 
 
 # Folders

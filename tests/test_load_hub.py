@@ -153,6 +153,12 @@ def test_the_name_of_a_file_never_goes_to_the_hub(name, monkeypatch):
         gristmill.load_tokenizer(name)
 
 
+def test_a_path_that_is_not_there_is_told_from_its_neighbour(tmp_path):
+    (tmp_path / "gpt2").mkdir()
+    with pytest.raises(TokenizerFormatError, match=r"no such file or folder.*did you mean .*/gpt2\?"):
+        gristmill.load_tokenizer(tmp_path / "gtp2")
+
+
 def test_revision_and_token_reach_the_hub(hub):
     assert hub("'gated/tiny', revision='v2', token='hf_secret'").startswith("0 1 [")
     assert ("HEAD", "v2/tokenizer.json", "Bearer hf_secret") in hub.server.seen

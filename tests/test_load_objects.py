@@ -116,6 +116,11 @@ def test_special_text_is_refused_where_a_library_cannot_take_it_as_text(kind, re
     assert 0 in tokenizer.encode("b </s>", special_tokens="parse")
 
 
+def test_a_class_is_no_tokenizer():
+    with pytest.raises(TokenizerFormatError, match="PythonTokenizer is a class; pass an object of it"):
+        gristmill.load_tokenizer(PythonTokenizer)
+
+
 @pytest.mark.parametrize("text", ["a </s> b", "  </s>  </s> <pad>x", "a <extra_id_0> b", "</s>", ""])
 def test_a_transformers_python_tokenizer_parses_as_transformers_does(text):
     reference = transformers.ByT5Tokenizer()

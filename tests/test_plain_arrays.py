@@ -1,12 +1,14 @@
 """Whatever the bytes of a file are, reading an array gives one or a ValueError."""
 
 import io
+import os
 import random
 
 import numpy as np
 import pytest
 
 from gristmill.errors import RunError
+from gristmill.files import open_without_waiting
 from gristmill.plain_arrays import read_array
 from gristmill.text_sample import TextSample, read_sample, write_sample
 
@@ -41,12 +43,24 @@ def test_arrays_come_back_one_after_the_other(tmp_path):
         saved(np.arange(100)).replace(b"(100,), ", b"(10**17,"),
         saved(np.arange(100)).replace(b"(100,)", b"(-10,)"),
         saved(np.arange(100)).replace(b"<i8", b"|O8"),
+        saved(np.arange(100)).replace(b"<i8", b"<i9"),
+        saved(np.arange(100)).replace(b"\x01\x00", b"\x02\x00", 1),
+        saved(np.zeros((2, 2, 2))),
+        saved(np.asfortranarray(np.zeros((2, 3)))),
         saved(np.arange(100)).replace(b"}", b"("),
     ],
 )
 def test_what_is_no_array_is_refused(tmp_path, content):
     with written(tmp_path / "a", content) as file, pytest.raises(ValueError, match=r"\w"):
         read_array(file)
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    writer = os.open(tmp_path / "pipe", os.O_RDWR)
+    with open_without_waiting(tmp_path / "pipe") as file, pytest.raises(ValueError, match="header"):
+        read_array(file)
+    os.close(writer)
 
 
 def test_a_damaged_sample_is_read_whole_or_refused(tmp_path):

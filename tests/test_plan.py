@@ -12,7 +12,8 @@ import pytest
 import zstandard
 
 from gristmill import GristmillError, cli
-from gristmill.plan import cut_units
+from gristmill.config import ReadConfig
+from gristmill.plan import choose_unit_bytes, cut_units
 from gristmill.read import list_inputs
 from gristmill.report import sampling
 from gristmill.report.estimate import estimate_run
@@ -241,3 +242,12 @@ def test_a_file_is_cut_into_units_that_share_out_evenly(tmp_path, num_bytes):
     assert sum(sizes) == num_bytes
     assert len(sizes) <= 4 or len(sizes) % 4 == 0
     assert max(sizes) - min(sizes) <= len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "num_units"),
+    [(1, 1), (40, 4), (106, 4), (200, 4), (400, 8), (536, 12), (537, 32), (1060, 32), (100_000, 373)],
+)
+def test_small_input_has_few_units_and_large_input_many(megabytes, num_units):
+    total = megabytes * 10**6
+    assert -(-total // choose_unit_bytes(ReadConfig(inputs=("made",)), total)) == num_units

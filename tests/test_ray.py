@@ -1,6 +1,5 @@
 """Runs on a real Ray cluster of three nodes: the bytes of a local run, whatever is killed on the way."""
 
-import hashlib
 import itertools
 import os
 import re
@@ -14,6 +13,7 @@ from pathlib import Path
 import fsspec
 import pytest
 import ray
+from blake3 import blake3
 from ray.cluster_utils import Cluster
 
 from gristmill.config import RunConfig
@@ -210,7 +210,7 @@ def test_from_store_to_store_the_cluster_writes_the_bytes_of_a_local_run(
     assert result.failed == {}
     assert server.faults
     assert_same(f"s3://{BUCKET}/out", local)
-    stages = f"gristmill-{hashlib.sha256(f's3://{BUCKET}/out'.encode()).hexdigest()[:12]}-*"
+    stages = f"gristmill-{blake3(f's3://{BUCKET}/out'.encode()).hexdigest()[:12]}-*"
     assert not list(Path(tempfile.gettempdir()).glob(stages))
 
 

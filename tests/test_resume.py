@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gristmill.errors import ResumeError
+import gristmill.run.tokenize
+from gristmill.errors import ResumeError, RunError
 from gristmill.run.folder import LOCK, read_manifest, read_plan, read_records
-from made_runs import make_corpus, output_bytes, run
+from gristmill.run.tokenize import tokenize
+from made_runs import make_config, make_corpus, output_bytes, run
 
 NUM_KILLS = 20
 FORMATS = "parquet,mds,litdata,pt,npy,webdataset"
@@ -250,3 +252,77 @@ def test_line_ends_in_the_kept_config_are_readable_and_read_back(tokenizer, tmp_
     assert '  join: "\\n--\\t"\n' in text
     assert '  separator: "\\n\\n\\n"\n' in text
     assert yaml.safe_load(text)["read"]["join"] == "\n--\t"
+
+
+@pytest.mark.parametrize(("name", "field"), [("manifest.json", "ledger"), ("plan.json", "files")])
+def test_a_folder_of_another_version_is_told_from_a_damaged_one(tokenizer, tmp_path, name, field):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "run")
+    path = tmp_path / "run" / name
+    content = json.loads(path.read_text())
+    del content[field]
+    path.write_text(json.dumps(content))
+    with pytest.raises(RunError, match=rf"{name}: cannot be read \(Object missing required field `{field}`"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "run")
+    path.write_text(json.dumps(content | {"version": 1}))
+    with pytest.raises(RunError, match=rf"{name}: was written by another version .*layout 1, this one has 2"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "run")
+
+
+LOSABLE = {"write__format": ["parquet", "mds"], "pack__sequence_length": 64, "read__unit_bytes": "10KB"}
+
+
+@pytest.mark.parametrize("limit", [{}, {"run__max_rows": 40}], ids=["all", "limited"])
+@pytest.mark.parametrize(
+    "lost", ["parquet/*", "mds/index.json", "units/*.documents", "units/*.segments", "units/*.json"]
+)
+@pytest.mark.parametrize(("which", "damage"), [(0, "gone"), (-1, "gone"), (-1, "short")])
+def test_a_finished_run_that_has_lost_a_file_makes_it_again(tokenizer, tmp_path, lost, which, damage, limit):
+    make_corpus(tmp_path / "corpus", num_files=3, num_docs=200)
+    options = LOSABLE | limit
+    run(tokenizer, tmp_path / "corpus", tmp_path / "run", **options)
+    before = output_bytes(tmp_path / "run")
+    path = sorted((tmp_path / "run").glob(lost))[which]
+    if damage == "gone" or path.suffix == ".json":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1])
+    assert run(tokenizer, tmp_path / "corpus", tmp_path / "run", **options).last is not None
+    assert output_bytes(tmp_path / "run") == before
+    assert run(tokenizer, tmp_path / "corpus", tmp_path / "run", **options).last is None
+
+
+def test_a_kill_while_a_lost_shard_is_made_again_leaves_no_run_that_looks_finished(
+    tokenizer, tmp_path, monkeypatch
+):
+    make_corpus(tmp_path / "corpus", num_files=3, num_docs=200)
+    options = LOSABLE | {"run__max_rows": 40}
+    run(tokenizer, tmp_path / "corpus", tmp_path / "run", **options)
+    before = output_bytes(tmp_path / "run")
+    min((tmp_path / "run" / "parquet").iterdir()).unlink()
+
+    def killed(*_arguments):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(gristmill.run.tokenize, "finish", killed)  # all units are committed by then
+    with pytest.raises(RuntimeError, match="killed"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "run", **options)
+    monkeypatch.undo()
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    run(tokenizer, tmp_path / "corpus", tmp_path / "run", **options)
+    assert output_bytes(tmp_path / "run") == before
+
+
+def test_an_unfinished_run_of_another_version_stays_as_it_is(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    run(tokenizer, tmp_path / "corpus", tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    record, path = tmp_path / "run" / "units" / "00000.json", tmp_path / "run" / "plan.json"
+    record.write_text(record.read_text().replace('"blake3"', '"sha256"'))
+    before = path.read_text().replace('"version": 2', '"version": 1')
+    path.write_text(before)
+    with pytest.raises(RunError, match=r"plan\.json: was written by another version .*layout 1"):
+        run(tokenizer, tmp_path / "corpus", tmp_path / "run")
+    assert path.read_text() == before
+    config = make_config(tokenizer, tmp_path / "corpus", tmp_path / "run")
+    assert tokenize(config, force=True).manifest is not None

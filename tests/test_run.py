@@ -14,7 +14,7 @@ from gristmill.errors import ConfigError, InputError, ResumeError, RunError
 from gristmill.job import read_job_file
 from gristmill.pipeline import UnitOutput
 from gristmill.plan import Unit, UnitPlan
-from gristmill.records import Ledger, UnitRecord
+from gristmill.records import VERSION, Ledger, UnitRecord
 from gristmill.run.done import DoneUnits
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.outcome import Outcome
@@ -255,7 +255,7 @@ class ThreeUnits:
 @pytest.mark.parametrize(("max_rows", "failed"), [(1, {}), (5, {2: "broken"})])
 def test_a_unit_that_fails_past_the_limit_is_no_failure(tmp_path, max_rows, failed):
     units = tuple(Unit(index=index, slices=()) for index in range(3))
-    plan = UnitPlan(version=1, identity={}, files=(), units=units, max_document_bytes=1)
+    plan = UnitPlan(version=VERSION, identity={}, files=(), units=units, max_document_bytes=1)
     done = DoneUnits(len(units))
     with closing(Progress(plan, done, tmp_path / "events.jsonl", None)) as progress:
         work = Work(plan, RunConfig(max_rows=max_rows), ThreeUnits(), progress, done, LocalFolder(tmp_path))

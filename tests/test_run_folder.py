@@ -13,6 +13,7 @@ import pytest
 
 from gristmill.convert import convert
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
+from gristmill.read.find import is_run_folder
 from gristmill.run.folder import CONFIG, LOCK, PLAN, locked
 from gristmill.run.process import WorkerProcess
 from gristmill.run.resources import give_back_memory, resident_bytes
@@ -115,6 +116,25 @@ def test_a_lock_whose_file_was_removed_before_it_was_held_is_taken_anew(tmp_path
             pass
     assert len(calls) == 3
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_a_manifest_of_somebody_else_is_read(tokenizer, tmp_path):
+    make_corpus(tmp_path / "corpus", num_files=1, num_docs=5)
+    (tmp_path / "corpus" / "manifest.json").write_text('{"name": "gristmill", "version": 3}')
+    result = run(tokenizer, tmp_path / "corpus", tmp_path / "out")
+    assert result.manifest.ledger.documents_encoded == 5
+
+
+def test_a_folder_or_a_pipe_in_place_of_a_manifest_is_none(tmp_path):
+    (tmp_path / "a" / "manifest.json").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    os.mkfifo(tmp_path / "b" / "manifest.json")
+    writer = os.open(tmp_path / "b" / "manifest.json", os.O_RDWR)
+    before = os.listdir("/dev/fd")
+    assert not is_run_folder(str(tmp_path / "a"))
+    assert not is_run_folder(str(tmp_path / "b"))
+    assert os.listdir("/dev/fd") == before
+    os.close(writer)
 
 
 @pytest.mark.parametrize("pattern", ["", "/**/*.json*"])

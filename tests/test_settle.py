@@ -1,5 +1,7 @@
 """What the job leaves open is settled from the tokenizer, and what does not fit it is refused."""
 
+import re
+
 import pytest
 
 from gristmill import ConfigError
@@ -63,6 +65,20 @@ def test_tokens_that_are_likely_to_end_a_document_are_shown_first_and_few(tokeni
             return getattr(load_tokenizer(tokenizer), name)
 
     assert list(facts_of(Named(), "made").special_tokens) == ["<|endoftext|>", "</s>", "<sep>"]
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["<|end_of_text|>", "<|reserved_0|>", "<|end_header_id|>", "<|eot_id|>"], [0, 3]),
+        (["<|endoftext|>", "<|im_end|>", "<|object_ref_end|>", "<|box_end|>"], [0, 1]),
+    ],
+)
+def test_tokens_whose_names_say_what_else_they_end_are_not_shown(names, shown):
+    ids = {name: id_ for id_, name in enumerate(names)}
+    with pytest.raises(ConfigError) as refused:
+        settle_layout(config(encode__eos_id=None), facts(100, special_tokens=ids))
+    assert [int(id_) for id_ in re.findall(r"eos_id=(\d+)", str(refused.value))] == shown
 
 
 @pytest.mark.parametrize(

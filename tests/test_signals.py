@@ -47,7 +47,15 @@ def test_a_signal_in_the_middle_of_an_import_ends_the_command(tokenizer, tmp_pat
     job = ["tokenize", tmp_path / "a.jsonl", "-t", tokenizer, "-o", tmp_path / "out", "--quiet"]
     job = [*map(str, job), "encode.eos_id=0"]
     command = [sys.executable, "-c", SENDER, *place.split(), str(int(number)), *job]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        # Somebody who runs the tests in the background ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     assert "sent" in ended.stderr
     assert ended.returncode == 128 + number, ended.stderr
     assert "Traceback" not in ended.stderr
@@ -64,3 +72,14 @@ def test_a_signal_whose_exception_was_lost_is_raised_at_the_next_look(monkeypatc
     with pytest.raises(SystemExit) as ended:
         signals.end_if_told()
     assert ended.value.code == 143
+
+
+def test_a_signal_that_waits_for_an_import_is_raised_where_it_is_looked_for(monkeypatch):
+    monkeypatch.setattr(signals, "_told", [])
+    monkeypatch.setattr(signals, "_is_fragile", lambda _frame: True)
+    sent = []
+    monkeypatch.setattr(signals._thread, "start_new_thread", lambda _send, again: sent.append(again))
+    signals._on_signal(signal.SIGTERM, None)
+    assert sent == [(signal.SIGTERM,)]
+    with pytest.raises(SystemExit):
+        signals.end_if_told()

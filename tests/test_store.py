@@ -20,6 +20,7 @@ import fsspec
 import msgspec
 import numpy as np
 import pytest
+from blake3 import blake3
 
 import gristmill
 from gristmill.convert import convert
@@ -89,9 +90,9 @@ def local(tokenizer, corpus, tmp_path_factory):
 
 
 def digests(manifest, there):
-    """SHA-256 of every file of every shard, in order, as the objects have it."""
+    """BLAKE3 of every file of every shard, in order, as the objects have it."""
     return [
-        (shard.name, name, [hashlib.sha256(there[file.path]).hexdigest() for file in files])
+        (shard.name, name, [blake3(there[file.path]).hexdigest() for file in files])
         for shard in manifest.shards
         for name, files in shard.files.items()
     ]
@@ -102,7 +103,7 @@ def assert_same(url, before):
     there = contents(url)
     manifest = msgspec.json.decode(there["manifest.json"], type=Manifest)
     expected = [
-        (shard.name, name, [file.sha256 for file in files])
+        (shard.name, name, [file.blake3 for file in files])
         for shard in before.manifest.shards
         for name, files in shard.files.items()
     ]
@@ -171,7 +172,7 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(s3, tokenizer, corpus, 
     subprocess.run(command, env=environment, check=True, timeout=120)
     s3.share = 0.0
     assert_same(url, local["documents"])
-    stage = f"gristmill-{hashlib.sha256(url.encode()).hexdigest()[:12]}-*"
+    stage = f"gristmill-{blake3(url.encode()).hexdigest()[:12]}-*"
     assert glob.glob(f"{tempfile.gettempdir()}/{stage}") == []
 
 
@@ -232,7 +233,7 @@ def made_file(store, name, content):
     path = store.path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    return FileRecord(path=name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return FileRecord(path=name, num_bytes=len(content), blake3=blake3(content).hexdigest())
 
 
 def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing(memory):
@@ -297,7 +298,7 @@ def test_a_large_file_goes_up_in_parts_through_all_faults(s3, tmp_path):
     s3.share = SHARE
     objects = Objects(f"s3://{BUCKET}/large")
     objects.upload(tmp_path / "large", "file")
-    record = FileRecord(path="file", num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    record = FileRecord(path="file", num_bytes=len(content), blake3=blake3(content).hexdigest())
     objects.download(record, tmp_path / "back")
     assert methods.count(("PUT", True)) >= 4
     assert (tmp_path / "back").read_bytes() == content
@@ -379,7 +380,7 @@ def test_a_manifest_cannot_name_files_outside_the_cache(memory, tokenizer, corpu
         gristmill.open("memory://out", cache_dir=tmp_path / "cache")[0]
     store = open_folder("memory://out")
     with pytest.raises(RunError, match="is no path of a file of a run"):
-        store.fetch([FileRecord(path="../x", num_bytes=1, sha256="")])
+        store.fetch([FileRecord(path="../x", num_bytes=1, blake3="")])
     store.close()
 
 

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gristmill import RunError, cli
+from gristmill.convert import convert
 from gristmill.report.estimate import estimate_run
 from gristmill.report.summary import render_result
 from gristmill.run.folder import read_manifest, read_plan
@@ -81,8 +82,12 @@ def test_a_run_folder_inside_the_inputs_is_no_input(tokenizer, corpus):
     assert again.warnings == (f"left out, because they hold runs: {corpus / 'out'}",)
     other = run(tokenizer, corpus / "**", corpus / "out2", **options)
     assert other.manifest.ledger.documents_read == 2
+    convert(corpus / "out", "arrow", output=corpus / "converted")
+    third = run(tokenizer, corpus, corpus / "out3", **options)
+    assert third.manifest.ledger.documents_read == 2
+    assert f"{corpus / 'converted'}" in third.warnings[0]
     pattern = corpus / "out" / "parquet" / "*.parquet"
-    plan = estimate_run(make_config(tokenizer, pattern, corpus / "out3"))
+    plan = estimate_run(make_config(tokenizer, pattern, corpus / "out4"))
     assert plan.inputs[0].num_files > 0
 
 

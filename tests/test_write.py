@@ -1,13 +1,13 @@
 """Shards of a unit: where they are cut, what they are called, and what is left when something fails."""
 
 import errno
-import hashlib
 import itertools
 import os
 import resource
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,7 +131,7 @@ def test_records_tell_size_and_checksum_of_every_file(tmp_path):
     )
     for file in (file for files in shard.files.values() for file in files):
         content = (tmp_path / file.path).read_bytes()
-        assert (file.num_bytes, file.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+        assert (file.num_bytes, file.blake3) == (len(content), blake3(content).hexdigest())
 
 
 @pytest.mark.parametrize("is_finished", [False, True])

@@ -2,7 +2,8 @@
 #pragma once
 #include "batch.hpp"
 #include "bindings/objects.hpp"
-#include "utf8.hpp"
+#include "utf8_write.hpp"
+#include "write_buffer.hpp"
 
 namespace gristmill {
 
@@ -21,7 +22,6 @@ public:
         for (nb::handle text : owner_) {
             if (!add(text.ptr(), replace_invalid)) return;
         }
-        for (size_t i : written_) documents[i].data = arena_.data() + reinterpret_cast<size_t>(documents[i].data);
     }
     DocumentViews(const Bytes& buffer, const Offsets& offsets, bool is_checked) {
         for (size_t i = 0; i + 1 < offsets.size(); ++i) {
@@ -43,9 +43,9 @@ private:
         if (PyByteArray_Check(text)) {  // may change under us: copied
             const auto* data = reinterpret_cast<const uint8_t*>(PyByteArray_AS_STRING(text));
             auto size = static_cast<size_t>(PyByteArray_GET_SIZE(text));
-            written_.push_back(documents.size());
-            documents.push_back({reinterpret_cast<const uint8_t*>(arena_.size()), size, false});
-            arena_.insert(arena_.end(), data, data + size);
+            ByteBuffer& arena = arena_for(size);
+            documents.push_back({arena.reserve(size), size, false});
+            arena.append(data, size);
             return true;
         }
         if (!PyUnicode_Check(text)) {
@@ -57,37 +57,49 @@ private:
                                  static_cast<size_t>(PyUnicode_GET_LENGTH(text)), true});
             return true;
         }
-        return write(text, replace_invalid);
+        int kind = PyUnicode_KIND(text);
+        if (kind == PyUnicode_1BYTE_KIND) return write<Py_UCS1>(text, replace_invalid);
+        return kind == PyUnicode_2BYTE_KIND ? write<Py_UCS2>(text, replace_invalid) : write<Py_UCS4>(text, replace_invalid);
     }
 
     // Not PyUnicode_AsUTF8: that would keep a second copy of every string for as long as the string lives.
+    template <typename Unit>
     bool write(PyObject* text, bool replace_invalid) {
-        int kind = PyUnicode_KIND(text);
-        const void* data = PyUnicode_DATA(text);
-        Py_ssize_t length = PyUnicode_GET_LENGTH(text);
-        size_t begin = arena_.size();
-        arena_.resize(begin + static_cast<size_t>(length) * (kind == 1 ? 2 : kind == 2 ? 3 : 4));
-        uint8_t* out = arena_.data() + begin;
-        for (Py_ssize_t i = 0; i < length; ++i) {
-            uint32_t cp = PyUnicode_READ(kind, data, i);
-            if (cp - 0xD800u < 0x800u) {
-                if (!replace_invalid) {
-                    surrogate = {true, documents.size(), static_cast<size_t>(out - arena_.data()) - begin};
-                    return false;
-                }
-                cp = 0xFFFD;
+        const auto* from = static_cast<const Unit*>(PyUnicode_DATA(text));
+        auto length = static_cast<size_t>(PyUnicode_GET_LENGTH(text));
+        const Unit* end = from + length;
+        ByteBuffer& arena = arena_for(length * kMostUtf8Bytes<Unit>);
+        uint8_t* begin = arena.reserve(length * kMostUtf8Bytes<Unit>);
+        uint8_t* out = begin;
+        while (true) {
+            auto written = write_utf8(from, end, out);
+            from = written.read, out = written.end;
+            if (from == end) break;
+            if (!replace_invalid) {
+                surrogate = {true, documents.size(), static_cast<size_t>(out - begin)};
+                return false;
             }
-            out += utf8_encode(cp, out);
+            out += utf8_encode(0xFFFD, out);
+            ++from;
         }
-        arena_.resize(static_cast<size_t>(out - arena_.data()));
-        written_.push_back(documents.size());
-        documents.push_back({reinterpret_cast<const uint8_t*>(begin), arena_.size() - begin, true});  // offset for now
+        arena.commit(out);
+        documents.push_back({begin, static_cast<size_t>(out - begin), true});
         return true;
     }
 
+    // The last arena, or a new one where that has no room for so many bytes: what is written never moves.
+    ByteBuffer& arena_for(size_t num_bytes) {
+        if (arenas_.empty() || arenas_.back().capacity() - arenas_.back().size() < num_bytes) {
+            arenas_.emplace_back();
+            arenas_.back().reserve(std::max(num_bytes, kArenaBytes));
+        }
+        return arenas_.back();
+    }
+
+    static constexpr size_t kArenaBytes = 4 << 20;
+
     nb::tuple owner_;
-    std::vector<uint8_t> arena_;
-    std::vector<size_t> written_;
+    std::vector<ByteBuffer> arenas_;
 };
 
 }  // namespace gristmill

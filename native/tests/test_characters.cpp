@@ -77,9 +77,11 @@ Ids ids_of(Engine& engine, std::string_view text) {
 
 void test_characters_one_by_one_are_the_whole_text_merged() {
     Chance chance{std::mt19937(21)};
+    size_t num_joining = 0;
     for (int round = 0; round < 150; ++round) {
-        auto model = std::make_shared<const Model>(model_of_chance(chance, chance.below(60)));
+        auto model = std::make_shared<const Model>(model_of_chance(chance, chance.below(round % 3 ? 60 : 4)));
         check(model->characters().is_built(), "every such model goes character by character");
+        num_joining += model->characters().joins_often();
         Engine engine(program_of(model), 1 << 20), forgetful(program_of(model), 1);
         for (size_t size : {1, 2, 3, 5, 8, 13, 21, 34, 55, 144}) {
             std::string text = chance.text(size);
@@ -94,6 +96,7 @@ void test_characters_one_by_one_are_the_whole_text_merged() {
         merge_long(*model, text, scratch, expected);
         check(ids_of(engine, text) == expected, "ids of a long text", text);
     }
+    check(num_joining > 20 && num_joining < 130, "characters join often, or seldom", std::to_string(num_joining));
 }
 
 void test_a_part_longer_than_a_block_is_merged_whole() {

@@ -104,8 +104,8 @@ std::vector<uint32_t> ids_of(const std::string& piece) {
 void test_pieces_stay_when_the_table_grows() {
     PieceTable table(size_t{64} << 20);
     std::vector<std::string> pieces;
-    for (uint32_t i = 0; i < 500'000; ++i) {
-        pieces.push_back(std::to_string(i * 2654435761u) + std::string(i % 10 == 0 ? 12 : 0, 'x'));
+    for (uint32_t i = 0; i < 300'000; ++i) {
+        pieces.push_back(std::to_string(i * 2654435761u) + std::string(i % 5 == 0 ? 12 : 0, 'x'));
     }
     for (const std::string& piece : pieces) {
         auto ids = ids_of(piece);
@@ -133,7 +133,7 @@ void test_pieces_stay_when_the_table_grows() {
         ++num_found;
         require(std::vector<uint32_t>(found, found + count) == ids_of(piece), "what is there is right");
     }
-    require(num_found > 495'000, "nearly all are there: some find no room near their place");
+    require(num_found > 297'000, "nearly all are there: some find no room near their place");
     require(table.memory_bytes() <= size_t{64} << 20, "it stays below its bound");
 }
 

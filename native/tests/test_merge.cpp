@@ -13,9 +13,9 @@ using namespace gristmill;
 using Ids = std::vector<uint32_t>;
 
 void check_merges(const Model& model, std::string_view text) {
+    static MergeScratch scratch;  // of texts of all sizes, and of other models
     Ids expected, longest;
     merge_slowly(model, text, expected);
-    MergeScratch scratch;
     merge_long(model, text, scratch, longest);
     check(longest == expected, "merge_long is merge_slowly", text);
     if (text.size() > kShortSymbols) return;
@@ -103,6 +103,20 @@ ModelInput random_vocabulary(Chance& chance) {
     return input;
 }
 
+void test_pairs_by_rank_are_merged_the_slow_way() {
+    Chance chance(12);
+    const Model models[] = {small::byte_model(false), small::byte_model(true), small::character_model(3), small::character_model(1)};
+    for (const Model& model : models) {
+        for (size_t size : {kFewSymbols - 1, kFewSymbols, kFewSymbols + 1}) check_merges(model, std::string(size, 'a'));
+        for (int round = 0; round < 20; ++round) check_merges(model, chance.text(kParts, 2 * kFewSymbols));
+    }
+    for (int round = 0; round < 100; ++round) {
+        Model model(random_vocabulary(chance));
+        check_merges(model, chance.text({"a", "b", "c", "\xE6\xB0\xB4", "d"}, 2 * kFewSymbols));
+        check_merges(model, chance.text({"a", "ab"}, 2 * kFewSymbols));
+    }
+}
+
 void test_windows_that_fit_are_the_slow_way() {
     Chance chance(11);
     size_t num_fitting = 0, num_tried = 0;
@@ -111,7 +125,7 @@ void test_windows_that_fit_are_the_slow_way() {
         merge_slowly(model, text, expected);
         expected.insert(expected.begin(), 7);
         MergeScratch scratch;
-        for (size_t window_bytes : {8, 20, 64, 200}) {
+        for (size_t window_bytes : {size_t{8}, size_t{20}, size_t{64}, size_t{200}, kFewSymbols + 50}) {
             ids.resize(1);
             bool is_done = merge_by_windows(model, text, window_bytes, scratch, ids);
             num_fitting += is_done;
@@ -123,11 +137,13 @@ void test_windows_that_fit_are_the_slow_way() {
     for (const Model& model : models) {
         for (size_t size : {0, 1, 7, 8, 9, 63, 64, 65, 300, 511}) check_windows(model, std::string(size, 'a'));
         for (int round = 0; round < 300; ++round) check_windows(model, chance.text(kParts, chance.below(120)));
+        for (int round = 0; round < 20; ++round) check_windows(model, chance.text(kParts, kFewSymbols));
     }
     for (int round = 0; round < 300; ++round) {
         Model model(random_vocabulary(chance));
         for (int n = 0; n < 5; ++n) check_windows(model, chance.text({"a", "b", "c", "\xE6\xB0\xB4", "d"}, 1 + chance.below(300)));
         check_windows(model, chance.text({"a", "ab"}, 1 + chance.below(300)));
+        if (round % 10 == 0) check_windows(model, chance.text({"a", "b", "c", "\xE6\xB0\xB4", "d"}, 3 * kFewSymbols));
     }
     check(num_fitting > num_tried / 2 && num_fitting < num_tried, "windows mostly fit, and not always");
     Ids ids;
@@ -154,7 +170,7 @@ void test_merges_left_out_are_never_needed() {
 
 void test_a_perfect_hash_gives_each_key_a_place_of_its_own() {
     Chance chance(9);
-    for (size_t size : {0u, 1u, 2u, 9u, 1000u, 100000u}) {
+    for (size_t size : {0u, 1u, 2u, 9u, 1000u, 98303u, 100000u}) {
         std::vector<uint64_t> keys;
         for (size_t i = 0; i < size; ++i) keys.push_back(chance.below(1000) << 32 | i);
         PerfectHash hash;
@@ -164,11 +180,16 @@ void test_a_perfect_hash_gives_each_key_a_place_of_its_own() {
             check(!is_taken[hash.place(key)], "no two keys share a place");
             is_taken[hash.place(key)] = true;
         }
+        size_t num_first = 0;
+        for (size_t i = 0; i < size; ++i) num_first += hash.place(1001ull << 32 | i) == 0;
+        check(size < 1000 || num_first > size / 2, "most keys that were not given have the first place");
         PerfectHash again;
         check(again.take(size, hash.found()) && !again.take(8 * size + 64, hash.found()), "what was found is of so many keys");
         check(again.take(size, hash.found()), "it can be taken again");
         for (uint64_t key : keys) check(again.place(key) == hash.place(key), "places are the same without the search");
     }
+    PerfectHash alike;
+    check(alike.build(std::vector<uint64_t>{5, 5 | 4096ull << 32, 5 | 8192ull << 32}), "keys that differ in few bits are parted");
     PerfectHash hash;
     check(!hash.build(std::vector<uint64_t>{7, 7}), "equal keys have no places of their own");
 }
@@ -217,6 +238,7 @@ void test_a_cover_of_no_is_never_wrong() {
 
 int main() {
     test_every_way_to_merge_is_the_slow_way();
+    test_pairs_by_rank_are_merged_the_slow_way();
     test_windows_that_fit_are_the_slow_way();
     test_merges_left_out_are_never_needed();
     test_a_perfect_hash_gives_each_key_a_place_of_its_own();

@@ -66,6 +66,20 @@ std::vector<uint16_t> table_by_chance(Chance& chance, unsigned kinds, unsigned n
     return table;
 }
 
+// Where a piece ends between two characters, whatever else there is: the config is the kind of the last one.
+std::vector<uint16_t> table_of_neighbours(Chance& chance, unsigned kinds) {
+    std::vector<uint16_t> table((kinds + 2) * 256);
+    for (unsigned q = 0; q < kinds + 2; ++q) {
+        uint16_t* row = table.data() + q * 256;
+        for (unsigned column = 0; column <= 128; ++column) {
+            unsigned kind = column == 128 ? kinds : column % kinds;
+            row[column] = column < 128 && column >= kinds ? row[kind] : small::entry(1 + kind, 0, q && chance.below(3) == 0);
+        }
+        row[129] = small::entry(0, 0, q != 0);
+    }
+    return table;
+}
+
 Ids ends_by_table(const std::vector<uint16_t>& table, const std::vector<uint8_t>& text) {
     Ids ends;
     unsigned config = 0;
@@ -85,7 +99,9 @@ void test_a_transducer_does_what_its_table_says() {
     for (int round = 0; round < 60; ++round) {
         bool has_too_many_pairs = round % 6 == 0;  // then it goes one character a step
         auto kinds = has_too_many_pairs ? 128u : 1 + static_cast<unsigned>(chance.below(6));
-        auto table = table_by_chance(chance, kinds, has_too_many_pairs ? 40 : 3);
+        bool is_of_neighbours = round % 6 == 1;
+        auto table = is_of_neighbours ? table_of_neighbours(chance, 1 + static_cast<unsigned>(chance.below(90)))
+                                      : table_by_chance(chance, kinds, has_too_many_pairs ? 40 : 3);
         Transducer transducer({std::vector<uint16_t>(0x1100), std::vector<uint8_t>(256)}, table, 1);
         for (int i = 0; i < 40; ++i) {
             std::string text;

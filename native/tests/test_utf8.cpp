@@ -6,6 +6,7 @@
 #include "tests/chance.hpp"
 #include "tests/claims.hpp"
 #include "tests/small_tokenizer.hpp"
+#include "utf8_write.hpp"
 
 namespace {
 
@@ -68,9 +69,38 @@ void test_utf8_is_checked_as_the_definition_has_it() {
     }
 }
 
+// A few other characters anywhere among letters, so that each kind comes at each place of a block.
+template <typename Unit>
+void test_strings_are_written_character_by_character() {
+    const uint32_t codes[] = {'a', 0x7F, 0x80, 0xFF, 0x100, 0x7FF, 0x800, 0xD7FF, 0xD800, 0xDFFF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF};
+    Chance chance(2);
+    for (int round = 0; round < 20000; ++round) {
+        std::vector<Unit> text(chance.below(50), Unit{'x'});
+        for (size_t i = chance.below(4); i-- > 0 && !text.empty();) {
+            uint32_t code = codes[chance.below(std::size(codes))];
+            if (code <= Unit(-1)) text[chance.below(text.size())] = static_cast<Unit>(code);
+        }
+        std::vector<uint8_t> expected;
+        size_t stop = 0;
+        for (; stop < text.size() && (text[stop] < 0xD800 || text[stop] > 0xDFFF); ++stop) {
+            uint8_t character[4];
+            unsigned size = utf8_encode(text[stop], character);
+            expected.insert(expected.end(), character, character + size);
+        }
+        std::vector<uint8_t> written(text.size() * kMostUtf8Bytes<Unit>);
+        auto done = write_utf8<Unit>(text.data(), text.data() + text.size(), written.data());
+        check(done.read == text.data() + stop, "writing stops before a surrogate");
+        written.resize(static_cast<size_t>(done.end - written.data()));
+        check(written == expected, "characters are written one after the other");
+    }
+}
+
 }  // namespace
 
 int main() {
     test_utf8_is_checked_as_the_definition_has_it();
+    test_strings_are_written_character_by_character<uint8_t>();
+    test_strings_are_written_character_by_character<uint16_t>();
+    test_strings_are_written_character_by_character<uint32_t>();
     return num_failures ? 1 : 0;
 }

@@ -130,16 +130,20 @@ class BadDocument(NamedTuple):
     """How it begins, for people."""
 
 
-def flatten_texts(texts: Texts, *, errors: Errors = "strict") -> tuple[Bytes, Offsets]:
-    """One buffer of valid UTF-8 and the documents' offsets in it, from 0 to its length."""
+def join_texts(texts: Texts, *, errors: Errors = "strict") -> tuple[Bytes, Offsets]:
+    """One buffer and the documents' offsets in it, from 0 to its length; bytes may be anything."""
     if isinstance(texts, str | bytes | bytearray):
         raise InputError("texts is one string; pass a list of them, or use encode() for one")
     if type(texts).__module__.split(".")[0] == "pyarrow":
-        buffer, offsets = _from_arrow(texts)
-    elif isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[1], str | bytes | bytearray):
-        buffer, offsets = _from_pair(*texts)
-    else:
-        buffer, offsets = pack_texts(texts, errors=errors)
+        return _from_arrow(texts)
+    if isinstance(texts, tuple) and len(texts) == 2 and not isinstance(texts[1], str | bytes | bytearray):
+        return _from_pair(*texts)
+    return pack_texts(texts, errors=errors)
+
+
+def flatten_texts(texts: Texts, *, errors: Errors = "strict") -> tuple[Bytes, Offsets]:
+    """The same, and all of it is UTF-8."""
+    buffer, offsets = join_texts(texts, errors=errors)
     fault = find_invalid_utf8(buffer, offsets)
     if fault is None:
         return buffer, offsets
@@ -198,6 +202,9 @@ def _from_pair(buffer: Any, offsets: Any) -> tuple[Bytes, Offsets]:
 def _from_arrow(array: Any) -> tuple[Bytes, Offsets]:
     pa: Any = import_module("pyarrow")
 
+    if isinstance(array, pa.Array | pa.ChunkedArray) and array.null_count:
+        first = int(np.flatnonzero(np.asarray(array.is_null()))[0])
+        raise InputError(f"document {first} is null; drop nulls or fill them before encoding")
     if isinstance(array, pa.ChunkedArray):
         parts = [_from_arrow(chunk) for chunk in array.chunks]
         if len(parts) == 1:
@@ -213,9 +220,6 @@ def _from_arrow(array: Any) -> tuple[Bytes, Offsets]:
         raise InputError(
             f"texts is a pyarrow {type(array).__name__}; pass an Array or ChunkedArray, such as one column"
         )
-    if array.null_count:
-        first = int(np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError(f"document {first} is null; drop nulls or fill them before encoding")
     offset_type = _arrow_offset_type(array.type)
     if len(array) == 0:
         return np.empty(0, np.uint8), np.zeros(1, np.int64)

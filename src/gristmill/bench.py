@@ -24,7 +24,7 @@ from gristmill.bench_methods import METHODS, REFERENCES, Ids, Offsets, check_doc
 from gristmill.bench_worker import Job, Outcome
 from gristmill.config import BenchConfig
 from gristmill.errors import InputError, TokenizerFormatError, UnsupportedTokenizerError
-from gristmill.load.folder import find_tokenizer_file
+from gristmill.load.folder import explain_absence, find_tokenizer_file
 from gristmill.load.hub import download_tokenizer, looks_like_hub_name
 from gristmill.run.machine import processor_name
 from gristmill.sample import made_documents, train_sample_tokenizer
@@ -95,7 +95,7 @@ def find_tokenizer(name: str) -> Path:
         return path
     if looks_like_hub_name(name):
         return download_tokenizer(name, revision=None, token=None, cache_dir=None)
-    raise TokenizerFormatError(f"{name}: no such file or folder, and no hub name (owner/name)")
+    raise TokenizerFormatError(explain_absence(name))
 
 
 def all_plans(threads: int) -> list[Plan]:
@@ -120,7 +120,8 @@ def load_documents(config: BenchConfig) -> list[str]:
     """Read up to `num_docs` documents from the user's files, or make them from the embedded text."""
     if not config.texts:
         return made_documents(config.num_docs)
-    found = itertools.chain.from_iterable(read_text_file(Path(text)) for text in config.texts)
+    files = (read_text_file(Path(text), config.text_field) for text in config.texts)
+    found = itertools.chain.from_iterable(files)
     documents = list(itertools.islice(found, config.num_docs))
     if not documents:
         raise InputError(f"{', '.join(config.texts)}: no text in it")
@@ -128,12 +129,12 @@ def load_documents(config: BenchConfig) -> list[str]:
     return documents
 
 
-def read_text_file(path: Path) -> Iterator[str]:
-    """Yield the documents of a JSONL file (field `text`) or of a plain text file (one a paragraph)."""
+def read_text_file(path: Path, text_field: str = "text") -> Iterator[str]:
+    """Yield the documents of a JSONL file or of a plain text file (one a paragraph)."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             if path.suffix in (".jsonl", ".ndjson"):
-                yield from _jsonl_documents(path, file)
+                yield from _jsonl_documents(path, file, text_field)
             else:
                 yield from (paragraph for paragraph in file.read().split("\n\n") if paragraph.strip())
     except OSError as error:
@@ -142,7 +143,7 @@ def read_text_file(path: Path) -> Iterator[str]:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert it first") from error
 
 
-def _jsonl_documents(path: Path, lines: Iterator[str]) -> Iterator[str]:
+def _jsonl_documents(path: Path, lines: Iterator[str], text_field: str) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -150,9 +151,12 @@ def _jsonl_documents(path: Path, lines: Iterator[str]) -> Iterator[str]:
             row = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeEncodeError) as error:
             raise InputError(f"{path}, line {number}: not JSON ({error})") from error
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise InputError(f"{path}, line {number}: no field 'text' that holds a string")
-        yield row["text"]
+        row = row if isinstance(row, dict) else {}
+        if not isinstance(row.get(text_field), str):
+            held = [name for name, value in row.items() if isinstance(value, str)]
+            remedy = f"; --text-field may be {', '.join(held[:5])}" if held else ""
+            raise InputError(f"{path}, line {number}: no field {text_field!r} that holds a string{remedy}")
+        yield row[text_field]
 
 
 def measure(

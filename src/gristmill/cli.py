@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, get_args
 
@@ -22,13 +23,17 @@ from gristmill.cli_run import add_plan, add_tokenize
 from gristmill.cli_train import add_counts, add_train
 from gristmill.config import BenchConfig, EngineChoice, Errors, SpecialTokenPolicy, check_section
 from gristmill.errors import GristmillError, InputError
-from gristmill.files import check_writable, write_whole
 from gristmill.report.words import printable
 from gristmill.signals import end_when_told
 
 if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
 
+NUM_SHOWN = 5
+"""Of special tokens; --json has all."""
+UNSHOWN = partial(argparse.HelpFormatter, width=80)
+"""What formats help while a parser is described: argparse makes one for every argument, to see that it can be
+shown, and each would ask the system how wide the terminal is."""
 EXAMPLES = """\
 examples:
   gristmill demo                                     see it work, in a minute at most
@@ -101,26 +106,28 @@ def refuse_unknown(parser: argparse.ArgumentParser, rest: Sequence[str]) -> NoRe
 
 
 def build_parser(*, only: str | None = None) -> argparse.ArgumentParser:
-    """Describe the command line; the arguments of one command alone where no other is asked for."""
+    """Describe the command line; one command alone where it is known that no other is asked for."""
     parser = argparse.ArgumentParser(
         prog="gristmill",
         description="Raw text to training-ready token shards, with exactly the reference libraries' ids.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=UNSHOWN,
     )
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the version and exit")
     parser.set_defaults(run=lambda _arguments: show_help(parser))
     commands = parser.add_subparsers(metavar="COMMAND")
-    for name, (line, example, add_arguments) in COMMANDS.items():
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    for name in [only] if only in COMMANDS else COMMANDS:
+        line, example, add_arguments = COMMANDS[name]
         command = commands.add_parser(
             name,
             help=line,
             description=f"{line[0].upper()}{line[1:]}.",
             epilog=f"example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=UNSHOWN,
         )
-        if only not in COMMANDS or name == only:
-            add_arguments(command)
+        add_arguments(command)
+        command.formatter_class = argparse.RawDescriptionHelpFormatter
         command.set_defaults(command=command)
     return parser
 
@@ -192,6 +199,7 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
     default = BenchConfig()
     bench.add_argument("texts", nargs="*", metavar="FILE", help="text or JSONL (default: embedded text)")
     bench.add_argument("-t", "--tokenizer", help="file, folder or hub name (default: a small one)")
+    bench.add_argument("--text-field", help=f"of JSONL, no path (default: {default.text_field})")
     bench.add_argument(
         "--num-docs", type=int, help=f"use the first so many documents (default: {default.num_docs})"
     )
@@ -200,7 +208,7 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
     )
     bench.add_argument("--threads", type=int, help="threads of the parallel methods (default: all cores)")
     bench.add_argument("--repeat", action="store_true", dest="is_repeated", help="time three more passes")
-    bench.add_argument("--json", default=None, metavar="FILE", help="write raw times; - prints them")
+    bench.add_argument("--json", action="store_true", default=False, help="print raw times as JSON")
     bench.add_argument("--plot", default=None, metavar="FILE", help="draw a bar chart (.png, .svg or .pdf)")
     bench.set_defaults(run=run_bench_command)
 
@@ -235,6 +243,8 @@ def run_demo_command(arguments: argparse.Namespace) -> int:
 
 
 def _run_shown(command: list[str]) -> int:
+    import shlex
+
     print(f"\n$ gristmill {shlex.join(command)}", flush=True)
     return main(command)
 
@@ -274,13 +284,15 @@ def _render_fact(value: object) -> str:
     if isinstance(value, list):
         return f"\n{'':<20}".join(map(_render_fact, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{_render_fact(text)} {id_}" for text, id_ in value.items()) or "none"
+        shown = [f"{_render_fact(text)} {id_}" for text, id_ in islice(value.items(), NUM_SHOWN)]
+        return ", ".join(shown + ["..."] * (len(value) > NUM_SHOWN)) or "none"
     return printable(str(value))
 
 
 def run_encode_command(arguments: argparse.Namespace) -> int:
     """Print the ids of each document on a line of its own."""
-    documents: list[str | bytes] = [*arguments.texts, *map(read_document, arguments.file)]
+    # Bytes as they were typed: what is not UTF-8 comes as lone surrogates.
+    documents = [*map(os.fsencode, arguments.texts), *map(read_document, arguments.file)]
     if not documents:
         documents = [sys.stdin.buffer.read()]
     batch = load_asked(arguments).encode_batch(
@@ -311,18 +323,14 @@ def run_bench_command(arguments: argparse.Namespace) -> int:
 
     values = {key: value for key, value in vars(arguments).items() if key in BenchConfig.__struct_fields__}
     config = check_section(BenchConfig, values, name="bench")
-    if arguments.json not in (None, "-"):
-        check_writable(Path(arguments.json))
     if arguments.plot is not None:
         check_plot_path(Path(arguments.plot))
     report = run_bench(config, on_step=show_step)
     show_step("")
-    if arguments.json == "-":
+    if arguments.json:
         print(render_json(report).decode(), end="")
     else:
         print(render_table(report))
-    if arguments.json not in (None, "-"):
-        write_whole(Path(arguments.json), render_json(report))
     if arguments.plot is not None:
         write_plot(report, Path(arguments.plot))
     return 1 if any(m.status == "mismatch" and m.method == "native" for m in report.measurements) else 0

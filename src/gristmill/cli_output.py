@@ -73,7 +73,7 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 VERIFY_NOTES = """\
 checks:
   records  manifest, plan and unit records say the same
-  files    every file is there, with its size and SHA-256, and no other
+  files    every file is there, with its size and BLAKE3, and no other
   shards   every shard is whole in the eyes of its format, with the dtype of the run
   ledger   documents and tokens in are those out and dropped, for each unit and the run
   borders  documents begin and end where the sidecars say, with BOS, EOS and padding

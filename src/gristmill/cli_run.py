@@ -297,7 +297,9 @@ def run_tokenize_command(arguments: argparse.Namespace) -> int:
     early = start_early(job)
     try:
         with page_beside(job.write.output, arguments):
-            return _tokenize(job, early, arguments)
+            status = _tokenize(job, early, arguments)
+            end_if_told()
+            return status
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(job.write.output)
         raise
@@ -322,6 +324,7 @@ def _tokenize(job: TokenizeConfig, early: Early, arguments: argparse.Namespace) 
     from gristmill.run.tokenize import tokenize
     from gristmill.run.warn import option_warnings
 
+    end_if_told()
     warned = option_warnings(job)
     show_warnings(warned)
     is_shown = not arguments.quiet and not arguments.json

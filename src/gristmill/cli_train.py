@@ -25,6 +25,7 @@ from gristmill.cli_run import (
 from gristmill.config import LARGEST, InputFormat, TrainConfig
 from gristmill.errors import ConfigError
 from gristmill.job import OF_TOKENIZE, TRAINING_SECTIONS, make_training
+from gristmill.signals import end_if_told
 
 if TYPE_CHECKING:
     from gristmill.run.early import Early
@@ -156,6 +157,7 @@ def run_train_command(arguments: argparse.Namespace) -> int:
     try:
         with page_beside(str(folder), arguments):
             result = _train(job, early, arguments)
+            end_if_told()
     except (KeyboardInterrupt, SystemExit):
         show_interrupted(str(folder))
         raise
@@ -180,6 +182,7 @@ def _train(job: TrainConfig, early: Early, arguments: argparse.Namespace) -> Tra
     from gristmill.report.view import View
     from gristmill.run.train import train
 
+    end_if_told()
     is_shown = not arguments.quiet and not arguments.json
     is_terminal = is_shown and sys.stderr.isatty()
     try:

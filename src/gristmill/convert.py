@@ -24,8 +24,9 @@ from gristmill.formats.payload import END_TYPE, Payload
 from gristmill.formats.protocol import Documents, ItemBlock, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
+from gristmill.read.find import has_own_manifest
 from gristmill.records import FileRecord, Manifest, ShardRecord
-from gristmill.run.folder import MANIFEST, locked, read_manifest, write_json
+from gristmill.run.folder import MANIFEST, locked, write_json
 from gristmill.store import refuse_remote
 from gristmill.verify.hashes import check_file
 from gristmill.write import UNLIMITED, OpenShard, max_shard_tokens
@@ -109,7 +110,7 @@ def _check_target(output: Path, *, force: bool) -> None:
     with reported(output):
         if not output.exists() or (output.is_dir() and not any(output.iterdir())):
             return
-    if not is_conversion(output) or read_manifest(output) is None:
+    if not is_conversion(output) or not has_own_manifest(str(output)):
         raise RunError(f"{output}: is there and is no conversion; choose another folder with --output")
     if not force:
         raise RunError(f"{output}: holds a conversion already; --force replaces it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 from fnmatch import fnmatch
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from blake3 import blake3
 from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -255,8 +255,8 @@ def is_chosen(documents: DocumentBatch, part: Slice, *, share: float, seed: int)
 
 def describe(path: Path, name: str) -> FileRecord:
     """The record of a file that is there."""
-    digest = hashlib.sha256()
+    digest = blake3()
     with path.open("rb") as file:
         while content := file.read(COPY_BYTES):
             digest.update(content)
-    return FileRecord(path=name, num_bytes=path.stat().st_size, sha256=digest.hexdigest())
+    return FileRecord(path=name, num_bytes=path.stat().st_size, blake3=digest.hexdigest())

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 ALIGNED_BYTES = 4096
 """Such writes begin and end at a multiple of it, in the file and in memory."""
 BUFFER_BYTES = 512 << 10
-MAX_WAITING = 3
+MAX_WAITING = 8
 """Buffers of a file that may wait for the disk."""
-MAX_IDLE = 2
+MAX_IDLE = 16
 """Buffers kept for the next files."""
 O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 

@@ -6,16 +6,14 @@ A draft becomes a file by one rename; what a killed process leaves is hidden.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from gristmill.direct_file import ALIGNED_BYTES, DirectFile, open_direct
@@ -60,13 +58,11 @@ class Draft:
         self.shelf = shelf
         self.temporary = _hidden_name(path)
         self.num_bytes = 0
-        self._hash = hashlib.sha256() if is_hashed else None
+        self._hash = blake3() if is_hashed else None
         self._digest: str | None = None
         self._is_safe = False
         with reported(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            self._file = os.fdopen(handle, "wb")
+            self._file = os.fdopen(_create(self.temporary), "wb")
         shelf.append(self)
 
     @property
@@ -130,7 +126,7 @@ class Draft:
             file = source.open("rb")
             file.close()
             draft.__dict__.update(path=path, shelf=shelf, temporary=_hidden_name(path))
-            draft.__dict__.update(num_bytes=known.num_bytes, _digest=known.sha256, _file=file)
+            draft.__dict__.update(num_bytes=known.num_bytes, _digest=known.blake3, _file=file)
             shelf.append(draft)
             _link_or_copy(source, draft.temporary)
         return draft
@@ -139,9 +135,9 @@ class Draft:
         """What the run folder is told about it."""
         path = self.path.relative_to(folder).as_posix()
         if self._digest is not None:
-            return FileRecord(path=path, num_bytes=self.num_bytes, sha256=self._digest)
+            return FileRecord(path=path, num_bytes=self.num_bytes, blake3=self._digest)
         assert self._hash is not None, "a draft that is not hashed has no record"
-        return FileRecord(path=path, num_bytes=self.num_bytes, sha256=self._hash.hexdigest())
+        return FileRecord(path=path, num_bytes=self.num_bytes, blake3=self._hash.hexdigest())
 
     def commit(self) -> None:
         """Give a finished draft its name; the folder is synced by the caller."""
@@ -238,7 +234,17 @@ def reported(path: Path) -> Iterator[None]:
 
 
 def _hidden_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    return path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+
+
+def _create(path: Path) -> int:
+    """A new file, open for writing; its folder is there as a rule, but for the first one."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o644)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -248,6 +254,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
+    import shutil
+
     with source.open("rb") as original, target.open("xb") as copy:
         shutil.copyfileobj(original, copy, COPY_BYTES)
         copy.flush()

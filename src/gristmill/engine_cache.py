@@ -6,16 +6,16 @@ the libraries it was compared with. A damaged or missing file costs time, never 
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
+from blake3 import blake3
 from isal import isal_zlib
 
 from gristmill import _native
@@ -30,8 +30,6 @@ if TYPE_CHECKING:  # engines need NumPy, which takes as long to import as most o
     from gristmill.engines.native import NativeEngine
     from gristmill.load.loaded import Loaded
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 Steps = list[tuple[str, list[Any]]]
 """Calls of a native build, with their arguments."""
@@ -40,8 +38,8 @@ MAX_KEPT = 24
 """Files; the oldest go first. Each has some megabytes."""
 MAX_BYTES = 1 << 28
 CRC_BYTES = 4
-PACKAGE = Path(__file__).parent
-OWN_CODE = (".", "load", "pattern", "engines", "training")
+PACKAGE = os.path.dirname(__file__)
+OWN_CODE = ("", "load", "pattern", "engines", "training")
 VIEWS: dict[str, Literal["B", "H"]] = {"|u1": "B", "<u2": "H"}
 """Of tables, as Python's own arrays have them."""
 REFUSALS = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
@@ -62,7 +60,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unk_id: int | None
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """A tokenizer that was compiled and compared with its reference before."""
 
     facts: Facts
@@ -150,9 +148,10 @@ def cache_folder() -> Path:
 def own_versions() -> list[str]:
     """Size and times of every file that decides what is compiled: an editable installation changes them
     under one version number, and another installation has other times."""
-    files = [Path(_native.__file__)]
+    files = [_native.__file__]
     for folder in OWN_CODE:
-        files += sorted((PACKAGE / folder).glob("*.py"))
+        with suppress(FileNotFoundError), os.scandir(os.path.join(PACKAGE, folder)) as entries:
+            files += sorted(entry.path for entry in entries if entry.name.endswith(".py"))
     return [_state(file) for file in files]
 
 
@@ -207,7 +206,7 @@ def _read_kept(key: str) -> memoryview | None:
     content = read_whole(kept, limit=MAX_BYTES)
     crc, body = content[:CRC_BYTES], memoryview(content)[CRC_BYTES:]
     if _crc_of(key, body) != crc:
-        log.info("%s: is damaged and not used", kept)
+        _note("%s: is damaged and not used", kept)
         kept.unlink(missing_ok=True)
         return None
     return body
@@ -232,7 +231,7 @@ def _forget_oldest(folder: Path) -> None:
 
 
 def _key(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()  # processors have instructions for it: three times as fast as blake2b
+    digest = blake3()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
@@ -258,11 +257,11 @@ def _parts_of_cut(names: tuple[str | None, ...]) -> Iterable[bytes]:
 
 def _package_state(name: str) -> str:
     found = find_spec(name)
-    return _state(Path(found.origin)) if found is not None and found.origin else f"no {name}"
+    return _state(found.origin) if found is not None and found.origin else f"no {name}"
 
 
-def _state(file: Path) -> str:
-    status = file.stat()
+def _state(file: str) -> str:
+    status = os.stat(file)
     return f"{file} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
@@ -295,5 +294,11 @@ def tried(call: Callable[[], T]) -> T | None:
     try:
         return call()
     except (*REFUSALS, GristmillError, msgspec.MsgspecError) as error:
-        log.info("cache not used: %s", error)
+        _note("cache not used: %s", error)
         return None
+
+
+def _note(text: str, *values: object) -> None:
+    import logging  # takes longer than all of this module, and is seldom needed before the rest of it
+
+    logging.getLogger(__name__).info(text, *values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +12,12 @@ from gristmill.errors import InputError
 
 def open_without_waiting(path: Path) -> BinaryIO:
     """A file to be read; a pipe in its place, which nobody may ever write to, is not waited for."""
-    return open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return open(handle, "rb")
+    except OSError:  # it is a folder
+        os.close(handle)
+        raise
 
 
 def check_writable(path: Path) -> None:
@@ -54,8 +58,9 @@ def _open_beside(path: Path) -> tuple[int, str]:
         raise InputError(f"{path}: is a folder; name a file")
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: is no plain file, and would be replaced by one; name another")
+    temporary = f"{path.parent}/.{path.name}.{os.urandom(4).hex()}"
     try:
-        return tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), temporary
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"{path}: cannot be written ({reason})") from error

@@ -6,7 +6,9 @@ Imports next to nothing: NumPy alone takes as long as most of what is gained."""
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from gristmill import _native
 from gristmill.engine_cache import Steps, build_of
@@ -24,7 +26,7 @@ COUNTER_BYTES = 256 << 20
 """The counter may have more once it is known how much there is."""
 MOST_COUNTED_BYTES = 48 << 20
 """Read before anybody asks: the text is held until then."""
-MOST_ENCODED_BYTES = 8 << 20
+MOST_ENCODED_BYTES = 24 << 20
 """As a rule the first unit has as many; what goes beyond it is dropped."""
 LEAST_FILE_BYTES = 16 << 20
 """Less is done sooner than it is handed over."""
@@ -32,7 +34,7 @@ LEAST_FILE_BYTES = 16 << 20
 _Block = tuple[Any, ...]
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct, frozen=True):
     """What was read of a file, from its start."""
 
     batches: list[DocumentBatch]
@@ -40,7 +42,7 @@ class Begun(NamedTuple):
     """Of the last batch, in the file: a line begins there."""
 
 
-class Counted(NamedTuple):
+class Counted(msgspec.Struct, frozen=True):
     """The same, counted."""
 
     read: Begun
@@ -49,7 +51,7 @@ class Counted(NamedTuple):
     counter: _native.PieceCounter
 
 
-class Encoded(NamedTuple):
+class Encoded(msgspec.Struct, frozen=True):
     """The same, encoded."""
 
     read: Begun

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gristmill.config import ReadConfig, TokenizeConfig, TrainConfig
+from gristmill.config import SMALL_BYTES, ReadConfig, TokenizeConfig, TrainConfig
 from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile, Slice, slice_file
@@ -17,9 +17,10 @@ MAX_UNIT_BYTES = 256 << 20
 UNITS_WANTED = 64
 """Enough that workers end at about the same time."""
 EASY_UNIT_BYTES = 32 << 20
-"""Up to this size half as many do: below it the cost of a unit by itself shows."""
+"""Up to this size half as many do: below it the cost of a unit by itself shows. Of small input a few do, as
+threads that have none left help the others, which processes do not."""
 UNITS_AT_ONCE = 4
-"""Units are a multiple of so many where there are more: two or four workers then end together."""
+"""Units are a multiple of so many, where each can have its size: two or four workers then end together."""
 MAX_SLICES = 512
 """Of a unit, so that many tiny files keep every worker busy."""
 
@@ -91,7 +92,8 @@ def choose_unit_bytes(config: ReadConfig, total_bytes: int, least_bytes: int = M
     """Many units, but none so small that committing it would cost more than encoding it."""
     if config.unit_bytes is not None:
         return byte_size(config.unit_bytes, name="read.unit_bytes")
-    easy_bytes = min(2 * total_bytes // UNITS_WANTED, EASY_UNIT_BYTES)
+    num_easy = UNITS_AT_ONCE if total_bytes < SMALL_BYTES else UNITS_WANTED // 2
+    easy_bytes = min(total_bytes // num_easy, EASY_UNIT_BYTES)
     size = min(max(total_bytes // UNITS_WANTED, easy_bytes, least_bytes), MAX_UNIT_BYTES)
     num_units = total_bytes // size // UNITS_AT_ONCE * UNITS_AT_ONCE
     return -(-total_bytes // num_units) if num_units and size < MAX_UNIT_BYTES else size

@@ -7,13 +7,18 @@ import msgspec
 # gc=False: none of them can be part of a cycle, and a run may hold very many.
 
 
+VERSION = 2
+"""Of plans and manifests: what is in them and in the records of units. 2: checksums are BLAKE3."""
+
+
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A file of the run folder."""
 
     path: str
     """Relative to the run folder."""
     num_bytes: int
-    sha256: str
+    blake3: str
+    """Of its content, in hexadecimal digits."""
 
 
 class ShardRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -3,7 +3,6 @@ at once."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -96,6 +95,8 @@ def retried(
                 raise UnreachableError(f"cannot be reached ({said}); {remedy}") from error
             if attempt == MAX_ATTEMPTS - 1:
                 raise UnreachableError(f"tried {MAX_ATTEMPTS} times, at last: {said}") from error
+        import random
+
         # Those who were turned away together do not come back together.
         time.sleep(min(FIRST_WAIT_S * 2**attempt, LONGEST_WAIT_S) * random.uniform(0.5, 1.0))
     raise AssertionError("the last attempt returns or raises")

@@ -40,17 +40,17 @@ def end_untold() -> None:
 
 
 def end_if_told() -> None:
-    """For those who go on and on: where a signal came and what it raised was lost, it is raised now."""
+    """Where a signal came and what it raised was lost, or is yet to be raised, it is raised now."""
     if _told:
         _end(_told[-1])
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:
+    _told.append(number)
     if _is_fragile(frame):
         _thread.start_new_thread(_send_again, (number,))
-        return
-    _told.append(number)
-    _end(number)
+    else:
+        _end(number)
 
 
 def _end(number: int) -> NoReturn:

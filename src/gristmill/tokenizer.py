@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from gristmill.batch import Texts, TokenBatch, flatten_texts
+from gristmill.batch import Texts, TokenBatch, flatten_texts, join_texts
 from gristmill.config import MAX_THREADS, EngineChoice, Errors, SpecialTokenPolicy
 from gristmill.engine_cache import Facts, Known, facts_of, recall, remember
 from gristmill.engines import DeviceEngine, Engine, EngineName, Ids, ListEngine, Offsets
@@ -101,20 +101,19 @@ class Tokenizer:
         threads = _threads(num_threads)
         if device != "cpu":
             return self._encode_on_device(texts, threads, special_tokens, errors)
-        if (
-            type(texts) is list
-            and special_tokens in ("text", "parse")
-            and isinstance(self._engine, ListEngine)
-        ):
-            return TokenBatch(
-                *self._engine.encode_list(
-                    texts,
-                    special_tokens=special_tokens,
-                    replace_invalid=errors == "replace",
-                    num_threads=threads,
+        join = flatten_texts
+        if special_tokens in ("text", "parse") and isinstance(self._engine, ListEngine):
+            if type(texts) is list:
+                return TokenBatch(
+                    *self._engine.encode_list(
+                        texts,
+                        special_tokens=special_tokens,
+                        replace_invalid=errors == "replace",
+                        num_threads=threads,
+                    )
                 )
-            )
-        buffer, offsets = flatten_texts(texts, errors=errors)
+            join = join_texts if errors == "strict" else flatten_texts  # what it refuses is checked once
+        buffer, offsets = join(texts, errors=errors)
         policy = self._enforce(special_tokens, buffer, offsets)
         return TokenBatch(
             *self._engine.encode_batch(buffer, offsets, special_tokens=policy, num_threads=threads)

@@ -43,7 +43,8 @@ class Engine(Protocol):
 
 @runtime_checkable
 class ListEngine(Protocol):
-    """An engine that reads a list of documents where it lies, without joining them first."""
+    """An engine that reads a list of documents where it lies, without joining them first, and whose methods
+    refuse themselves what is not UTF-8."""
 
     def encode_list(
         self,

@@ -19,6 +19,9 @@ from gristmill.errors import InputError, TokenizerFormatError
 CHUNK_DOCUMENTS = 1024
 """Documents held as Python objects at a time: bounds memory, and is past where larger calls are faster."""
 
+NOT_CHARACTERS = "\U0010fffd\U000ffffd"
+"""No vocabulary has them: they become the unknown token, or bytes."""
+
 T = TypeVar("T")
 
 
@@ -71,6 +74,8 @@ class TokenizersEngine:
         # The policy is a flag inside the library's object, and a second object would cost as much memory
         # again.
         self._switch = _Switch(parse_reference(json, source=source))
+        self._forgeable: dict[int, str] | None = None
+        """Special tokens that plain text can become, by id; absent: not looked for yet."""
 
     def encode_batch(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
@@ -78,9 +83,14 @@ class TokenizersEngine:
         texts = split_texts(buffer, offsets)
         try:
             with self._switch.set_to(special_tokens) as tokenizer:
-                return join_ids(calm(lambda: list(_encode(tokenizer, texts, num_threads))))
+                ids, ends = join_ids(calm(lambda: list(_encode(tokenizer, texts, num_threads))))
+                if special_tokens == "text" and self._forgeable is None:
+                    self._forgeable = _find_forgeable(tokenizer)
         except Exception as error:
             raise InputError(f"the tokenizers library failed on these documents: {error}") from error
+        if special_tokens == "text" and self._forgeable:
+            _refuse_forged(ids, ends, self._forgeable)
+        return ids, ends
 
     def count_batch(
         self, buffer: Bytes, offsets: Offsets, *, special_tokens: SpecialTokens, num_threads: int
@@ -103,6 +113,41 @@ def parse_reference(json: str, *, source: str) -> tokenizers.Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def _find_forgeable(tokenizer: tokenizers.Tokenizer) -> dict[int, str]:
+    """Special tokens that the model has among the pieces of plain text too, as Unigram models may."""
+    added = tokenizer.get_added_tokens_decoder()
+    specials = {id_: token.content for id_, token in added.items() if token.special}
+
+    def encode(text: str) -> set[int]:
+        return set(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def encode_by_model(text: str) -> set[int]:  # a normalizer may leave nothing of the text
+        return {token.id for token in tokenizer.model.tokenize(text)}
+
+    together = "".join(f"a{content}b {content} " for content in specials.values())
+    found = set().union(*(_ids_or_none(encode, text) for text in (together, *specials.values())))
+    found -= _ids_or_none(encode_by_model, NOT_CHARACTERS)
+    return {id_: content for id_, content in specials.items() if id_ in found}
+
+
+def _ids_or_none(encode: Callable[[str], set[int]], text: str) -> set[int]:
+    """Of a text; none where the model has no ids for it, not even that of what is unknown."""
+    try:
+        return calm(lambda: encode(text))
+    except Exception:
+        return set()
+
+
+def _refuse_forged(ids: Ids, ends: Offsets, forgeable: dict[int, str]) -> None:
+    forged = np.flatnonzero(np.isin(ids, list(forgeable)))
+    if len(forged):
+        document = int(np.searchsorted(ends, forged[0], side="right")) - 1
+        raise InputError(
+            f"document {document}: the text of special token {forgeable[int(ids[forged[0]])]!r} cannot stay "
+            "text: the model has it as a piece of text; special_tokens='parse' takes it as the token"
+        )
 
 
 def _encode(tokenizer: tokenizers.Tokenizer, texts: Iterator[str], num_threads: int) -> Iterator[list[int]]:

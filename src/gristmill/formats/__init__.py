@@ -9,19 +9,20 @@ import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct
 
-from gristmill.config import OutputFormat, PackMode, WriteConfig
-from gristmill.drafts import Draft
+from gristmill.config import Column, OutputFormat, PackMode, WriteConfig
 from gristmill.errors import ConfigError, RunError
-from gristmill.formats import datatrove, litdata, llmc, mds, megatron, nanogpt, npy, olmo, pt, webdataset
-from gristmill.formats.mapped import RowShard, ViewRows
-from gristmill.formats.payload import Finish, Payload, SidecarWriter
-from gristmill.formats.protocol import FormatWriter, ShardView
 from gristmill.layout import Layout
 from gristmill.records import FileRecord, ShardRecord
+
+if TYPE_CHECKING:  # each format is imported where it is used
+    from gristmill.drafts import Draft
+    from gristmill.formats.mapped import RowShard
+    from gristmill.formats.payload import Payload
+    from gristmill.formats.protocol import FormatWriter, ShardView
 
 ATTEMPT = r"(?:-[0-9a-f]{8})?"
 """At the end of a stem, in a store: whose attempt at the unit made the file."""
@@ -64,41 +65,58 @@ class TableFormat(Format, frozen=True, kw_only=True):
     """Absent: single rows are read through `read`, which is slower."""
 
 
-def _sidecars(finish: Finish) -> Callable[[Path, Payload], FormatWriter]:
-    return lambda stem, payload: SidecarWriter(finish, stem, payload)
-
-
 def _later(name: str, function: str) -> Callable[..., Any]:
-    """A function of a module that is imported when it is used: pyarrow is 37 MB in every worker."""
+    """A function of a module that is imported when it is used: pyarrow is 37 MB in every worker, and a run
+    needs one format as a rule."""
     return lambda *args: getattr(import_module(f"gristmill.formats.{name}"), function)(*args)
+
+
+def _sidecars(name: str) -> Callable[[Path, Payload], FormatWriter]:
+    def open_writer(stem: Path, payload: Payload) -> FormatWriter:
+        from gristmill.formats.payload import SidecarWriter
+
+        return SidecarWriter(_later(name, "write_sidecars"), stem, payload)
+
+    return open_writer
+
+
+def _of_columns(suffix: str, *, but: str) -> tuple[str, ...]:
+    """Suffixes of files that each hold a column, or the places of its items, but for one of them."""
+    names = (f".{name}{kind}{suffix}" for name in get_args(Column) for kind in ("", ".offsets"))
+    return tuple(name for name in names if name != but)
 
 
 FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
     "megatron": PayloadFormat(
-        suffixes=megatron.SUFFIXES,
-        read=megatron.read,
-        check=megatron.check,
-        open=_sidecars(megatron.write_sidecars),
+        suffixes=(".bin", ".idx"),
+        read=_later("megatron", "read"),
+        check=_later("megatron", "check"),
+        open=_sidecars("megatron"),
     ),
     "nanogpt": PayloadFormat(
-        suffixes=nanogpt.SUFFIXES,
-        read=nanogpt.read,
-        check=nanogpt.check,
-        open=_sidecars(nanogpt.write_sidecars),
+        suffixes=(".bin", ".ends"),
+        read=_later("nanogpt", "read"),
+        check=_later("nanogpt", "check"),
+        open=_sidecars("nanogpt"),
     ),
     "llmc": PayloadFormat(
-        suffixes=llmc.SUFFIXES,
-        read=llmc.read,
-        check=llmc.check,
-        open=_sidecars(llmc.write_sidecars),
-        max_ids=llmc.max_ids,
+        suffixes=(".bin", ".ends"),
+        read=_later("llmc", "read"),
+        check=_later("llmc", "check"),
+        open=_sidecars("llmc"),
+        max_ids=_later("llmc", "max_ids"),
     ),
-    "olmo": PayloadFormat(suffixes=olmo.SUFFIXES, read=olmo.read, check=olmo.check, open=olmo.OlmoWriter),
+    "olmo": PayloadFormat(
+        suffixes=(".npy", ".csv.gz"),
+        read=_later("olmo", "read"),
+        check=_later("olmo", "check"),
+        open=_later("olmo", "OlmoWriter"),
+    ),
     "datatrove": PayloadFormat(
-        suffixes=datatrove.SUFFIXES,
-        read=datatrove.read,
-        check=datatrove.check,
-        open=_sidecars(datatrove.write_sidecars),
+        suffixes=(".ds", ".ds.index", ".ds.metadata"),
+        read=_later("datatrove", "read"),
+        check=_later("datatrove", "check"),
+        open=_sidecars("datatrove"),
     ),
     "arrow": TableFormat(
         suffixes=(".arrow",),
@@ -117,46 +135,46 @@ FORMATS: dict[OutputFormat, PayloadFormat | TableFormat] = {
         map_rows=_later("parquet", "map_rows"),
     ),
     "mds": TableFormat(
-        suffixes=mds.SUFFIXES,
-        read=mds.read,
-        check=mds.check,
-        open=mds.MdsWriter,
-        max_ids=mds.max_ids,
-        run_files=mds.RUN_FILES,
-        finish_run=mds.finish_run,
+        suffixes=(".mds",),
+        read=_later("mds", "read"),
+        check=_later("mds", "check"),
+        open=_later("mds", "MdsWriter"),
+        max_ids=_later("mds", "max_ids"),
+        run_files=("index.json",),
+        finish_run=_later("mds", "finish_run"),
     ),
     "litdata": TableFormat(
-        suffixes=litdata.SUFFIXES,
-        read=litdata.read,
-        check=litdata.check,
-        open=litdata.LitDataWriter,
-        max_ids=litdata.max_ids,
-        run_files=litdata.RUN_FILES,
-        finish_run=litdata.finish_run,
+        suffixes=(".bin",),
+        read=_later("litdata", "read"),
+        check=_later("litdata", "check"),
+        open=_later("litdata", "LitDataWriter"),
+        max_ids=_later("litdata", "max_ids"),
+        run_files=("index.json",),
+        finish_run=_later("litdata", "finish_run"),
         has_columns=False,
         cuts_windows=True,
     ),
     "pt": TableFormat(
-        suffixes=pt.SUFFIXES,
-        further_suffixes=pt.FURTHER_SUFFIXES,
-        read=pt.read,
-        check=pt.check,
-        open=pt.PtWriter,
-        map_rows=pt.map_rows,
+        suffixes=(".input_ids.pt",),
+        further_suffixes=_of_columns(".pt", but=".input_ids.pt"),
+        read=_later("pt", "read"),
+        check=_later("pt", "check"),
+        open=_later("pt", "PtWriter"),
+        map_rows=_later("pt", "map_rows"),
     ),
     "npy": TableFormat(
-        suffixes=npy.SUFFIXES,
-        further_suffixes=npy.FURTHER_SUFFIXES,
-        read=npy.read,
-        check=npy.check,
-        open=npy.NpyWriter,
-        map_rows=npy.map_rows,
+        suffixes=(".input_ids.npy",),
+        further_suffixes=_of_columns(".npy", but=".input_ids.npy"),
+        read=_later("npy", "read"),
+        check=_later("npy", "check"),
+        open=_later("npy", "NpyWriter"),
+        map_rows=_later("npy", "map_rows"),
     ),
     "webdataset": TableFormat(
-        suffixes=webdataset.SUFFIXES,
-        read=webdataset.read,
-        check=webdataset.check,
-        open=webdataset.WebDatasetWriter,
+        suffixes=(".tar",),
+        read=_later("webdataset", "read"),
+        check=_later("webdataset", "check"),
+        open=_later("webdataset", "WebDatasetWriter"),
     ),
 }
 
@@ -234,6 +252,8 @@ def map_rows(stem: Path, name: OutputFormat, layout: Layout) -> RowShard:
     kind = FORMATS[name]
     if isinstance(kind, TableFormat) and kind.map_rows is not None:
         return kind.map_rows(stem, layout)
+    from gristmill.formats.mapped import ViewRows
+
     return ViewRows(kind.read(stem, layout))
 
 

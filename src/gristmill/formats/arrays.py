@@ -47,13 +47,6 @@ class Container(Struct, frozen=True):
     """The numbers of a file, flat, where it holds rows of this length, or none; else `RunError`."""
 
 
-def suffixes_of(container: Container) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the file that every shard has, and of those that some have."""
-    names = [f"{name}{kind}{container.suffix}" for name in DTYPES for kind in ("", ".offsets")]
-    ids = f"input_ids{container.suffix}"
-    return (f".{ids}",), tuple(f".{name}" for name in names if name != ids)
-
-
 class ArrayWriter(ListWriter):
     """Writes a file for each column, and one for the places of items where they differ in length."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pyarrow as pa
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from gristmill.config import WriteConfig
@@ -104,7 +104,7 @@ def finish_run(
 ) -> list[FileRecord]:
     """Write what `datasets.load_from_disk` needs beside the shards."""
     files = [file for shard in shards for file in shard.files["arrow"]]
-    fingerprint = hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()[:16]
+    fingerprint = blake3("".join(file.blake3 for file in files).encode()).hexdigest()[:16]
     state: dict[str, object] = {
         "_data_files": [{"filename": Path(file.path).name} for file in files],
         "_fingerprint": fingerprint,

@@ -11,7 +11,6 @@ from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
 from gristmill.records import ShardRecord
 
-SUFFIXES = (".ds", ".ds.index", ".ds.metadata")
 MAX_METADATA_BYTES = 1 << 16
 
 
@@ -57,7 +56,7 @@ def human_count(number: int) -> str:
 
 
 def _digits(scaled: float) -> int:
-    return 2 if scaled < 10 else 1 if scaled < 100 else 0
+    return 2 if round(scaled, 2) < 10 else 1 if round(scaled, 1) < 100 else 0
 
 
 def _metadata(layout: Layout, num_tokens: int) -> bytes:

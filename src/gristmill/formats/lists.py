@@ -48,7 +48,7 @@ class Lists(NamedTuple):
 Batch = dict[Column, Lists]
 
 
-class Collected(NamedTuple):
+class Collected(Struct, frozen=True):
     """The same, with the values where they came: one array after the other."""
 
     parts: list[NDArray[Any]]

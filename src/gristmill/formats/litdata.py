@@ -21,8 +21,6 @@ from gristmill.formats.protocol import with_suffix, write_run_file
 from gristmill.layout import Layout
 from gristmill.records import FileRecord, ShardRecord
 
-SUFFIXES = (".bin",)
-RUN_FILES = ("index.json",)
 PLACE_TYPE = np.dtype("<u4")
 MAX_FILE_BYTES = (1 << 32) - 1
 """Places in a shard are of 32 bits."""
@@ -118,4 +116,4 @@ def finish_run(
         "item_loader": "TokensLoader",
     }
     text = json.dumps({"chunks": chunks, "config": config, "updated_at": "0"}, sort_keys=True)
-    return [write_run_file(folder, f"litdata/{RUN_FILES[0]}", text.encode())]
+    return [write_run_file(folder, "litdata/index.json", text.encode())]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gristmill.config import WriteConfig
@@ -28,7 +29,6 @@ MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 """Magic and version: gpt-2 and llama-3."""
 MAX_SHARD_BYTES = (1 << 31) - 1 - HEADER_BYTES
 """Of ids: llm.c seeks with an int."""
-SUFFIXES = (".bin", ".ends")
 
 
 class MovedView(PayloadView, frozen=True, eq=False):
@@ -48,7 +48,7 @@ class MovedView(PayloadView, frozen=True, eq=False):
         stop = 0
         for block in super().blocks():
             start, stop = stop, stop + len(block.ids)
-            yield block._replace(ids=self.stream(start, stop))
+            yield replace(block, ids=self.stream(start, stop))
 
 
 def write_sidecars(payload: Payload, stem: Path) -> list[Draft]:

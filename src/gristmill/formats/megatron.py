@@ -29,7 +29,6 @@ VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")
 DTYPE_CODES = {"uint16": 8, "uint32": 4}
 """Megatron has no code for uint32; ids are under 2^31, so int32 (4) has the same bits."""
-SUFFIXES = (".bin", ".idx")
 
 
 def write_sidecars(payload: Payload, stem: Path) -> list[Draft]:

@@ -10,8 +10,6 @@ from gristmill.formats.protocol import with_suffix
 from gristmill.layout import Layout
 from gristmill.records import ShardRecord
 
-SUFFIXES = (".bin", ".ends")
-
 
 def write_sidecars(payload: Payload, stem: Path) -> list[Draft]:
     """Both files of a shard."""

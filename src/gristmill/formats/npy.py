@@ -20,7 +20,6 @@ from gristmill.formats.arrays import (
     check_arrays,
     map_arrays,
     read_arrays,
-    suffixes_of,
 )
 from gristmill.formats.payload import map_file
 
@@ -49,7 +48,6 @@ def _unwrap(path: Path, dtype: np.dtype[Any], row_length: int | None) -> NDArray
 
 
 CONTAINER = Container(".npy", lambda layout: layout.id_type, _wrap, _unwrap)
-SUFFIXES, FURTHER_SUFFIXES = suffixes_of(CONTAINER)
 NpyWriter = partial(ArrayWriter, CONTAINER)
 read = partial(read_arrays, CONTAINER)
 map_rows = partial(map_arrays, CONTAINER)

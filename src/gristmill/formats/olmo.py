@@ -25,7 +25,6 @@ from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
 
-SUFFIXES = (".npy", ".csv.gz")
 MAX_NAME_BYTES = 4096
 """Of an id; csv readers refuse very long fields."""
 MAX_LINE_BYTES = 1 << 17

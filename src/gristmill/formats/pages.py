@@ -8,7 +8,7 @@ holds every number at its own place: the bytes of a bit-packed run of them are t
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from gristmill.drafts import Draft
 from gristmill.formats import thrift
 from gristmill.formats.lists import Collected
-from gristmill.formats.mapped import Stretch
+
+if TYPE_CHECKING:  # only readers need it
+    from gristmill.formats.mapped import Stretch
 
 INT32 = 1
 PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
@@ -85,6 +87,8 @@ def _as_int32(values: NDArray[Any]) -> NDArray[np.int32]:
 def find_values(content: NDArray[np.uint8], chunk: dict[int, Any]) -> Stretch | None:
     """Where the values of a column chunk lie as numbers, by its metadata in the footer; None where they have
     to be decoded."""
+    from gristmill.formats.mapped import Stretch
+
     begin = chunk.get(11, chunk[9])
     end, count = begin + chunk[7], chunk[5]
     is_dictionary = RLE_DICTIONARY in chunk[2]
@@ -118,9 +122,12 @@ def _levels(offsets: NDArray[Any]) -> bytes:
     """Repetition levels, 0 on the first value of each list, and definition levels, all the same."""
     lengths = np.diff(offsets)
     assert lengths.all(), "an empty list"
-    counts = lengths.tolist()
-    runs = {length: _list_start(length) for length in set(counts)}
-    repetition = b"".join(map(runs.__getitem__, counts))
+    if (lengths == lengths[0]).all():
+        repetition = _list_start(int(lengths[0])) * len(lengths)
+    else:
+        counts = lengths.tolist()
+        runs = {length: _list_start(length) for length in set(counts)}
+        repetition = b"".join(map(runs.__getitem__, counts))
     definition = thrift.varint(int(offsets[-1] - offsets[0]) << 1) + bytes([MAX_DEFINITION])
     return b"".join(struct.pack("<I", len(part)) + part for part in (repetition, definition))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import struct
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -26,12 +26,14 @@ from gristmill.formats.lists import (
     chosen_columns,
     features_of,
 )
-from gristmill.formats.mapped import Group, MappedRows, RowShard, ViewRows, map_content
 from gristmill.formats.pages import CODECS, INT32, Chunk, find_values, write_chunk
 from gristmill.formats.protocol import Documents, with_suffix
 from gristmill.layout import Layout
 from gristmill.pack.rows import Rows
 from gristmill.records import ShardRecord
+
+if TYPE_CHECKING:  # only readers need it
+    from gristmill.formats.mapped import Group, RowShard
 
 MAGIC = b"PAR1"
 CREATED_BY = b"gristmill"
@@ -85,6 +87,7 @@ def read(stem: Path, layout: Layout) -> TableView:
 def map_rows(stem: Path, layout: Layout) -> RowShard:
     """The rows of a shard, where they lie in its pages; compressed ones are decoded, a row group at a
     time."""
+    from gristmill.formats.mapped import MappedRows, ViewRows, map_content
     from gristmill.formats.tables import reading
 
     path = with_suffix(stem, ".parquet")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from blake3 import blake3
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -47,7 +47,7 @@ class FormatWriter(Protocol):
     def finish(self) -> list[Draft]: ...
 
 
-class ItemBlock(NamedTuple):
+class ItemBlock(Struct, frozen=True):
     """Neighbouring documents or rows of a shard."""
 
     ids: NDArray[Any]
@@ -106,4 +106,4 @@ def write_run_file(folder: Path, path: str, content: bytes) -> FileRecord:
     """Write a file that a format has once a run, at a path of the run folder."""
     (folder / path).parent.mkdir(parents=True, exist_ok=True)
     write_whole(folder / path, content)
-    return FileRecord(path=path, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    return FileRecord(path=path, num_bytes=len(content), blake3=blake3(content).hexdigest())

@@ -27,7 +27,6 @@ from gristmill.formats.arrays import (
     check_arrays,
     map_arrays,
     read_arrays,
-    suffixes_of,
 )
 from gristmill.formats.payload import map_file
 
@@ -172,7 +171,6 @@ def _unwrap(path: Path, dtype: np.dtype[Any], row_length: int | None) -> NDArray
 
 
 CONTAINER = Container(".pt", lambda _: np.dtype("<i4"), _wrap, _unwrap)
-SUFFIXES, FURTHER_SUFFIXES = suffixes_of(CONTAINER)
 PtWriter = partial(ArrayWriter, CONTAINER)
 read = partial(read_arrays, CONTAINER)
 map_rows = partial(map_arrays, CONTAINER)

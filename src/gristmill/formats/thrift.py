@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 
-class Value(NamedTuple):
+class Value(Struct, frozen=True):
     """A value with the code of its type."""
 
     code: int

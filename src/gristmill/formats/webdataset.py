@@ -35,7 +35,6 @@ from gristmill.layout import Layout
 from gristmill.pack.rows import offsets_of
 from gristmill.records import ShardRecord
 
-SUFFIXES = (".tar",)
 BLOCK_BYTES = 512
 RECORD_BYTES = 20 * BLOCK_BYTES
 """An archive is a multiple of this, with two empty blocks at its end at least."""

@@ -50,6 +50,7 @@ def load_client(name: str) -> Any:
     """The package, or how to get it."""
     try:
         import huggingface_hub
+        import huggingface_hub.errors  # the package does not import it itself, and it is asked for
     except ImportError as error:
         raise MissingPackageError(
             f"the dataset {name} needs huggingface_hub: pip install 'gristmill[hub]'"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+import msgspec
 
 from gristmill.errors import ConfigError
 
@@ -11,7 +12,7 @@ DEFAULT_FIELD = "text"
 DEFAULT_SPLIT = "train"
 
 
-class Dataset(NamedTuple):
+class Dataset(msgspec.Struct, frozen=True):
     """Where a dataset is on the hub, and what is read of it where the job does not say."""
 
     repo: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from gristmill.errors import ConfigError, TokenizerFormatError
-from gristmill.load.folder import TOKENIZER_JSON, find_tokenizer_file, read_roles
+from gristmill.load.folder import TOKENIZER_JSON, explain_absence, find_tokenizer_file, read_roles
 from gristmill.load.reading import read_whole
 
 if TYPE_CHECKING:  # each format is imported where one is met: a remembered tokenizer needs none
@@ -44,7 +44,7 @@ def load_source(source: Any, options: LoadOptions) -> Loaded:
 
     text = os.fspath(source)
     if not looks_like_hub_name(text):
-        raise TokenizerFormatError(f"{text[:200]}: no such file or folder, and no hub name (owner/name)")
+        raise TokenizerFormatError(explain_absence(text))
     downloaded = download_tokenizer(
         text, revision=options.revision, token=options.token, cache_dir=options.cache_dir
     )

@@ -6,8 +6,6 @@ from gristmill.load.folder import ROLE_FILES, TOKENIZER_JSON
 from gristmill.load.loaded import Loaded
 from gristmill.spec import MergeModel, TokenizerSpec
 
-NUM_SPECIALS_SHOWN = 5
-
 
 def describe(loaded: Loaded) -> dict[str, object]:
     """The file, the model and what happens to text before it; absent where only the reference knows."""
@@ -20,7 +18,7 @@ def describe(loaded: Loaded) -> dict[str, object]:
         "splits": None if loaded.spec is None else [split.pattern for split in loaded.spec.splits],
         "vocab_size": loaded.vocab_size,
         "num_special_tokens": len(specials),
-        "special_tokens": dict(specials[:NUM_SPECIALS_SHOWN]),
+        "special_tokens": dict(specials),
         "bos_id": loaded.bos_id,
         "eos_id": loaded.eos_id,
         "pad_id": loaded.pad_id,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ TOKENIZER_FILES = (TOKENIZER_JSON, "tekken.json", "tokenizer.model")
 ROLE_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 """Later ones win."""
 MAX_ROLE_BYTES = 16 << 20
+MAX_NAMES_SEEN = 10_000
+"""Of a folder, where one is looked for that was meant."""
 
 
 class _Named(msgspec.Struct):
@@ -44,6 +48,20 @@ def find_tokenizer_file(folder: Path) -> Path:
     if ranks:
         raise TokenizerFormatError(f"{folder}: has {len(ranks)} .tiktoken files; name one of them")
     raise TokenizerFormatError(f"{folder}: has none of {', '.join(TOKENIZER_FILES)} and no .tiktoken file")
+
+
+def explain_absence(name: str) -> str:
+    """What is wrong with a name that is neither a path nor a hub name."""
+    import difflib
+
+    path = Path(name)
+    try:
+        names = list(islice((entry.name for entry in os.scandir(path.parent)), MAX_NAMES_SEEN))
+    except (OSError, ValueError):
+        names = []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    meant = f" (did you mean {path.parent / near[0]}?)" if near else ""
+    return f"{name[:200]}: no such file or folder, and no hub name (owner/name){meant}"
 
 
 def read_roles(folder: Path) -> Mapping[str, str]:

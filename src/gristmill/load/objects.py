@@ -24,6 +24,8 @@ def load_object(tokenizer: Any) -> Loaded:
 
 
 def _kind(tokenizer: Any) -> str:
+    if isinstance(tokenizer, type):
+        raise TokenizerFormatError(f"{tokenizer.__name__} is a class; pass an object of it")
     if hasattr(tokenizer, "backend_tokenizer"):
         return "transformers_fast"
     package = type(tokenizer).__module__.split(".")[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import stat
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from blake3 import blake3
 
 from gristmill.errors import TokenizerFormatError
 
@@ -50,7 +50,7 @@ def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
 
 def digest_whole(path: Path) -> bytes:
     """A hash of the same content, of which little is held: fresh memory takes longer than hashing it."""
-    digest, room = hashlib.sha256(), memoryview(bytearray(PART_BYTES))
+    digest, room = blake3(), memoryview(bytearray(PART_BYTES))
     with _open_regular(path, MAX_FILE_BYTES) as file:
         while size := file.readinto(room):
             digest.update(room[:size])

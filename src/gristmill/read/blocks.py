@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from gristmill.batch import DocumentBatch
 from gristmill.engines import Bytes
 
@@ -34,7 +36,7 @@ def split_batches(batches: Batches, max_documents: int) -> Batches:
             yield batch.part(start, start + max_documents)
 
 
-class RecordBlock(NamedTuple):
+class RecordBlock(msgspec.Struct, frozen=True):
     """Part of a file, with the separators as they stand there."""
 
     content: Bytes

@@ -8,10 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, GristmillError, InputError
+from gristmill.files import open_without_waiting
 from gristmill.read.inputs import InputFile
 from gristmill.read.storage import (
     WEB_PROTOCOLS,
@@ -41,9 +45,11 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", "
 COLUMN_FORMATS = ("parquet", "arrow")
 """Compressed inside, never as a whole."""
 MAX_NAMES_SHOWN = 5
+MANIFEST_HEAD_BYTES = 256
+OWN_MANIFEST = re.compile(rb'\{\s*"version"\s*:\s*\d+\s*,\s*"gristmill"\s*:')
 
 
-class Listing(NamedTuple):
+class Listing(msgspec.Struct, frozen=True):
     """The files to read, and what was passed over on the way to them."""
 
     files: list[InputFile]
@@ -96,7 +102,7 @@ def find_inputs(config: ReadConfig, *, commit: str = "") -> Listing:
                 format=format,
                 compression=compression,
             )
-    return listing._replace(files=list(files.values()))
+    return msgspec.structs.replace(listing, files=list(files.values()))
 
 
 def _find_dataset(config: ReadConfig, commit: str) -> Listing:
@@ -160,8 +166,18 @@ def _is_match(path: str, config: ReadConfig, listing: Listing) -> bool:
 
 
 def is_run_folder(path: str) -> bool:
-    """Whether a folder holds a run: what is in it came out of gristmill."""
-    return os.path.isfile(os.path.join(path, "plan.json")) and os.path.isdir(os.path.join(path, "units"))
+    """Whether a folder holds a run, or what one was converted to: what is in it came out of gristmill."""
+    is_run = os.path.isfile(os.path.join(path, "plan.json")) and os.path.isdir(os.path.join(path, "units"))
+    return is_run or has_own_manifest(path)
+
+
+def has_own_manifest(path: str) -> bool:
+    """Whether a folder holds the manifest of a run or of a conversion, of any version."""
+    try:
+        with open_without_waiting(Path(path, "manifest.json")) as file:
+            return OWN_MANIFEST.match(file.read(MANIFEST_HEAD_BYTES) or b"") is not None
+    except OSError:  # there is none
+        return False
 
 
 def _is_hidden(relative: str) -> bool:

@@ -15,7 +15,6 @@ from gristmill import _native
 from gristmill.engines import Bytes
 from gristmill.errors import BadFileError, GristmillError
 from gristmill.read.blocks import Blocks
-from gristmill.read.codecs import FED_BYTES, decode_file
 from gristmill.read.inputs import InputFile
 from gristmill.read.storage import is_remote, open_input, open_stream, unreadable
 from gristmill.stopwatch import within
@@ -145,6 +144,8 @@ def _fill_from_file(file: Any) -> Fill:
 
 
 def _fill_from_decoder(file: BinaryIO, compression: str) -> Fill:
+    from gristmill.read.codecs import FED_BYTES, decode_file
+
     # zstd is read a block at a time, of which many are small.
     buffered: Any = io.BufferedReader(_Awaited(file), FED_BYTES)
     pieces = decode_file(buffered, compression)

@@ -158,7 +158,7 @@ def _dropped(ledger: Ledger) -> str:
 def _shards(manifest: Manifest) -> str:
     # What formats share is one file on disk under several names.
     found = {
-        (shard.name, file.sha256): file.num_bytes
+        (shard.name, file.blake3): file.num_bytes
         for shard in manifest.shards
         for files in shard.files.values()
         for file in files

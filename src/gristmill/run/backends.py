@@ -9,7 +9,6 @@ import msgspec
 from gristmill.config import RunJob, TokenizeConfig
 from gristmill.run.early import Early
 from gristmill.run.inline import PARALLEL_ENGINES, InlineBackend
-from gristmill.run.local import LocalBackend
 from gristmill.run.process import choose_backend, is_small
 from gristmill.run.work import Backend
 
@@ -23,8 +22,14 @@ def open_backend(config: RunJob, early: Early) -> Backend:
         assert facts is not None
         if facts.engine not in PARALLEL_ENGINES:  # slow enough for processes to pay
             run = msgspec.structs.replace(config.run, backend="local")
-            return LocalBackend(msgspec.structs.replace(config, run=run), early)
+            return _open_local(msgspec.structs.replace(config, run=run), early)
     return backend
+
+
+def _open_local(config: RunJob, early: Early) -> Backend:
+    from gristmill.run.local import LocalBackend
+
+    return LocalBackend(config, early)
 
 
 def _open_ray(config: RunJob, _early: Early) -> Backend:
@@ -35,6 +40,6 @@ def _open_ray(config: RunJob, _early: Early) -> Backend:
 
 BACKENDS: dict[str, Callable[[RunJob, Early], Backend]] = {
     "inline": InlineBackend,
-    "local": LocalBackend,
+    "local": _open_local,
     "ray": _open_ray,
 }

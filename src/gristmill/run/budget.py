@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 from gristmill.config import DEFAULT_CACHE_BYTES, Backend, RunJob, TokenizeConfig
 from gristmill.engines.cuda import RUN_BATCH_BYTES
@@ -49,7 +51,7 @@ BlockLimit = Literal["run.block_bytes", "preset", "memory"]
 """What decides how large a block is."""
 
 
-class Budget(NamedTuple):
+class Budget(msgspec.Struct, frozen=True):
     """What a run may use, and which limits decided it."""
 
     backend: Backend

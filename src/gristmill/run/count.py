@@ -17,7 +17,7 @@ from gristmill.errors import ConfigError, InputError, RunError
 from gristmill.ledger import add_up, check_balance
 from gristmill.plan import CountPlan, cut_units
 from gristmill.read import InputFile, find_inputs, is_remote
-from gristmill.records import FileRecord, Ledger
+from gristmill.records import VERSION, FileRecord, Ledger
 from gristmill.run.backends import open_backend
 from gristmill.run.cutting import settle_cut
 from gristmill.run.done import DoneUnits
@@ -92,7 +92,7 @@ def count(
         warnings = (*input_warnings(config.read, listing), *_unused_weights(config.count, files))
         backend.facts()
         plan = CountPlan(
-            version=1,
+            version=VERSION,
             identity=_identity(config, [(file.path, file.num_bytes, file.version) for file in files], cut),
             config=config,
             cut=encode_cut(cut).decode(),

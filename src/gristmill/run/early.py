@@ -21,7 +21,6 @@ from gristmill.run.process import (
     tokenizer_to_load,
 )
 from gristmill.run.resources import num_cores
-from gristmill.training.output import Output
 
 if TYPE_CHECKING:
     from gristmill.run.work import Backend
@@ -95,6 +94,8 @@ def _start_encoding(config: TokenizeConfig) -> Early:
 
 
 def _start_counting(config: TrainConfig) -> Early:
+    from gristmill.training.output import Output
+
     if config.learn.extend is not None:
         return NOTHING
     steps = recall_cut(*names_of_cut(config))

@@ -6,7 +6,6 @@ takes, and a thread that fails leaves it to the worker to say why.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +49,8 @@ def fetching_ahead(plan: UnitPlan, run: RunConfig, pending: list[int], progress:
 
 def _check_room(files: list[InputFile], read: ReadConfig) -> None:
     """Refuse before starting what would fill the disk."""
+    import shutil
+
     from gristmill.hub.cache import cache_root, to_fetch
 
     needed = to_fetch([(file.path, file.num_bytes, file.version) for file in files], read.cache_dir)

@@ -11,7 +11,7 @@ from gristmill.errors import LedgerError, RunError
 from gristmill.formats import finish_run
 from gristmill.ledger import LedgerSum, check_balance
 from gristmill.plan import Plan
-from gristmill.records import Ledger, Manifest, UnitRecord
+from gristmill.records import VERSION, Ledger, Manifest, UnitRecord
 from gristmill.run.done import DoneUnits
 from gristmill.run.folder import MANIFEST, QUARANTINE, each_record, remove_unnamed
 from gristmill.run.manifest import ManifestDraft
@@ -21,7 +21,6 @@ from gristmill.sidecars import FOLDER, find_sidecar
 from gristmill.store import RunFolder
 from gristmill.versions import version_of
 
-MANIFEST_VERSION = 1
 RECORDS_AT_ONCE = 256
 """Whose quarantine is fetched together from a store."""
 
@@ -106,7 +105,7 @@ def _manifest(plan: Plan, ledger: Ledger) -> Manifest:
     """What comes before the shards."""
     layout = plan.layout
     return Manifest(
-        version=MANIFEST_VERSION,
+        version=VERSION,
         gristmill=version_of("gristmill") or "",
         tokenizer=layout.tokenizer,
         fingerprint=layout.fingerprint,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +16,7 @@ from gristmill.drafts import reported
 from gristmill.errors import ResumeError, RunError
 from gristmill.files import open_without_waiting, write_whole
 from gristmill.plan import CountPlan, Plan, UnitPlan
-from gristmill.records import FileRecord, Manifest, UnitRecord
+from gristmill.records import VERSION, FileRecord, Manifest, UnitRecord
 from gristmill.sidecars import FOLDER
 from gristmill.store import LocalFolder, RemoteFolder, RunFolder
 
@@ -144,7 +142,8 @@ def require_plan(folder: Path) -> Plan:
     """The plan of a run."""
     plan = read_plan(folder)
     if plan is None:
-        raise RunError(f"{folder}: is no run folder (it has no {PLAN})")
+        why = f"it has no {PLAN}" if folder.exists() else "there is no such folder"
+        raise RunError(f"{folder}: is no run folder ({why})")
     return plan
 
 
@@ -182,8 +181,9 @@ def each_record(
 
 def whole_records(store: RunFolder, plan: UnitPlan) -> Iterator[UnitRecord]:
     """The records whose files are there in their size: the other units must be done again."""
-    tails = store.path / FOLDER / f"{plan.unit_name(len(plan.units))}.json"
-    is_packed = tails.exists()  # then what units carried over is not needed any more
+    tails = list(each_record(store.path, plan, [len(plan.units)]))
+    # Then what units carried over is not needed any more.
+    is_packed = any(all(map(store.has, files_of(record))) for record in tails)
     broken = []
     for record in each_record(store.path, plan):
         files = [file for file in files_of(record) if not (is_packed and file.path.endswith(".tail"))]
@@ -243,6 +243,8 @@ def check_unused(store: RunFolder) -> None:
 def start_over(store: RunFolder) -> None:
     """Remove all that an earlier run has written, and nothing else: the manifest first, so that a kill in
     between leaves no run that looks finished, and the plan last, so that the folder is known as ours."""
+    import shutil
+
     folder = store.path
     with reported(folder / PLAN):
         head = (folder / PLAN).read_bytes()[:PLAN_HEAD_BYTES]
@@ -281,7 +283,7 @@ def remove_unnamed(store: RunFolder, named: Container[str], formats: tuple[Outpu
 
 def grant_lease(folder: Path) -> Path:
     """A file without which whoever is told of it may commit no unit."""
-    path = folder / FOLDER / f".lease-{secrets.token_hex(8)}"
+    path = folder / FOLDER / f".lease-{os.urandom(8).hex()}"
     with reported(path):
         path.touch(exist_ok=False)
     return path
@@ -307,6 +309,8 @@ def remove_temporaries(folder: Path) -> None:
                 if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
                     Path(entry.path).unlink(missing_ok=True)  # its attempt may be cleaning up too
                 elif entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                    import shutil
+
                     shutil.rmtree(entry.path, ignore_errors=True)
 
 
@@ -316,13 +320,32 @@ def is_passing(name: str) -> bool:
     return name == LOCK or re.fullmatch(rf"\.({names})\.[\w-]+(\.tmp)?", name) is not None
 
 
+class _Versioned(msgspec.Struct):
+    version: int
+
+
 def _read(path: Path, kind: type[Record]) -> Record | None:
+    content = b""
     try:
         with open_without_waiting(path) as file:
-            return msgspec.json.decode(file.read() or b"", type=kind)
+            content = file.read() or b""
+        found = msgspec.json.decode(content, type=kind)
     except FileNotFoundError:
         return None
     except NotADirectoryError as error:
         raise RunError(f"{path.parent}: is a file; a run is a folder, as tokenize writes it") from error
     except (msgspec.MsgspecError, OSError, UnicodeDecodeError) as error:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            _check_version(path, msgspec.json.decode(content, type=_Versioned))
         raise RunError(f"{path}: cannot be read ({error}); --force starts the run over") from error
+    _check_version(path, found)
+    return found
+
+
+def _check_version(path: Path, found: object) -> None:
+    version = getattr(found, "version", VERSION)
+    if version != VERSION:
+        raise RunError(
+            f"{path}: was written by another version of gristmill (layout {version}, this one has "
+            f"{VERSION}); use that version, or make it anew with --force"
+        )

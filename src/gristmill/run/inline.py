@@ -9,8 +9,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gristmill.config import RunJob, TokenizeConfig
@@ -135,12 +136,12 @@ class InlineBackend:
             self._late.wait()
 
 
-class _Worked(NamedTuple):
+class _Worked(Struct, frozen=True):
     unit: int
     block: Block
 
 
-class _Ended(NamedTuple):
+class _Ended(Struct, frozen=True):
     task: Task
     result: UnitRecord | BaseException
 
@@ -253,7 +254,7 @@ class _UnitThreads:
 
 
 def _outcome(ended: _Ended) -> Outcome:
-    task, result = ended
+    task, result = ended.task, ended.result
     if isinstance(result, MemoryError | OSError):
         return Outcome(task, None, str(result) or type(result).__name__)
     if isinstance(result, BaseException):

@@ -169,7 +169,7 @@ def _learning_key(config: TrainConfig, inventory: Inventory) -> bytes:
     """All that decides which merges are learned: files by their content, whatever their names."""
     learn = msgspec.structs.replace(config.learn, output="", from_counts=(), extend=None)
     files = [inventory.path] + ([base_file(config.learn.extend)] if config.learn.extend else [])
-    return msgspec.json.encode((learn, [describe(path, path.name).sha256 for path in files]))
+    return msgspec.json.encode((learn, [describe(path, path.name).blake3 for path in files]))
 
 
 def _write_checkpoint(folder: Path, key: Callable[[], bytes], rules: Any) -> None:

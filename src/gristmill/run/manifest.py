@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 import numpy as np
+from blake3 import blake3
 
 from gristmill.drafts import Draft, Scratch
 from gristmill.records import FileRecord, Manifest, ShardRecord, UnitRecord
@@ -77,7 +77,7 @@ class NameSet:
 
 
 def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake3(name.encode()).digest(length=8), "little")
 
 
 class ManifestDraft:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from gristmill.records import UnitRecord
 from gristmill.run.messages import Task
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """A task with its record, or with why there is none."""
 
     task: Task

@@ -5,9 +5,7 @@ from __future__ import annotations
 import glob
 import importlib.util
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import takewhile
@@ -17,6 +15,7 @@ from typing import IO
 import msgspec
 
 from gristmill.config import (
+    SMALL_BYTES,
     Backend,
     ReadConfig,
     RunConfig,
@@ -37,8 +36,6 @@ CONTAINER_SHARE = 94
 """Per cent of a container's memory that a run may be told to take: the rest is the system's."""
 SMALL_SHARE = 80
 """Per cent of what is available that a run takes where half of it is little."""
-SMALL_BYTES = 512 << 20
-"""Of input: half a second of start-up is a tenth of the time then."""
 GPU_INPUT_BYTES = 512 << 20
 """Of input, for every core: with less, most of it is done before a GPU is open."""
 GPU_EXPANSION = 2
@@ -69,6 +66,9 @@ class WorkerProcess:
         self, *, is_frugal: bool, program: str = PROGRAM, settings: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """`settings` are added to its environment."""
+        import subprocess  # neither is needed by a run of threads
+        import tempfile
+
         settings = ONE_THREAD | (FRUGAL if is_frugal else {}) | dict(settings)
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(

@@ -217,7 +217,8 @@ class Progress:
     def _worker_states(self) -> list[WorkerState] | None:
         """What each worker is at, unless that was noted a short while ago and there are many."""
         now = time.monotonic()
-        if now - self._last_workers < self.num_workers / WORKERS_A_SECOND:
+        is_many = self.num_workers > WORKERS_A_SECOND
+        if is_many and now - self._last_workers < self.num_workers / WORKERS_A_SECOND:
             return None
         self._last_workers = now
         return [self._with_unit(state) for state in self.workers()]

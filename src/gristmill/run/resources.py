@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import sys
@@ -31,6 +30,8 @@ def num_cores() -> int:
 def keep_memory() -> None:
     """Let freed memory of this process be used again rather than given back: many threads that take and give
     back megabytes wait for one another in the system."""
+    import ctypes
+
     with suppress(AttributeError, OSError):  # another C library than glibc
         set_option = ctypes.CDLL(None).mallopt
         set_option(-3, 32 << 20)  # M_MMAP_THRESHOLD, at most this
@@ -90,6 +91,8 @@ def private_bytes(pid: int) -> int:
 
 def give_back_memory() -> None:
     """Let the system have what the allocators keep and nobody uses: with threads that is much."""
+    import ctypes
+
     _native.drop_idle_blocks()
     with suppress(OSError, AttributeError):  # an allocator without the call
         ctypes.CDLL(None).malloc_trim(0)

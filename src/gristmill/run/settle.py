@@ -16,15 +16,15 @@ from gristmill.read import InputFile
 if TYPE_CHECKING:
     from gristmill.tokenizer import Tokenizer
 
-IDENTITY_VERSION = 2
+IDENTITY_VERSION = 3
 """Another where the same job is cut into other units."""
 MAX_SPECIALS_SHOWN = 3
 WORDS = {
-    "eos": ("endoftext", "end_of_text", "eos", "</s>", "[sep]", "im_end", "end"),
+    "eos": ("endoftext", "end_of_text", "eos", "</s>", "[sep]", "eot_id", "im_end", "end"),
     "bos": ("begin_of_text", "startoftext", "bos", "<s>", "[cls]", "im_start", "begin", "start"),
 }
 """In names of special tokens that are likely to end or to begin a document, the likeliest first."""
-OTHER_WORDS = ("pad", "unk", "mask")
+OTHER_WORDS = ("pad", "unk", "mask", "header", "reserved", "object", "box", "quad", "vision", "tool", "repo")
 """In names of those that do neither."""
 MAX_CHANGES_SHOWN = 5
 SIZES = (("read", "max_document_bytes"), ("read", "unit_bytes"), ("write", "shard_bytes"))
@@ -87,7 +87,8 @@ def _likely(special_tokens: Mapping[str, int], role: str) -> list[tuple[str, int
     for text, id_ in special_tokens.items():
         name = text.lower()
         rank = next((i for i, word in enumerate(words) if word in name), len(words))
-        if rank < len(words) or not any(word in name for word in others):
+        is_vague = rank >= len(words) - 1  # the last word is in many a name
+        if not (is_vague and any(word in name for word in others)):
             fitting.append((rank, id_, text))
     return [(text, id_) for _, id_, text in sorted(fitting)]
 
@@ -154,6 +155,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
             found.append(f"{key} is gone")
         elif key not in before:
             found.append(f"{key} is new")
+        elif key == "version" and before[key] != now[key]:
+            found.append("another version of gristmill has cut its units in another way")
         elif before[key] != now[key]:
             found.append(f"{key} was {before[key]!r}, is now {now[key]!r}")
     inputs = [[key for key in identity if key.startswith(INPUT)] for identity in (before, now)]

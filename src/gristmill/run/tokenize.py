@@ -16,7 +16,7 @@ from gristmill.formats import check_formats
 from gristmill.load.folder import tokenizer_versions
 from gristmill.plan import Plan, cut_units
 from gristmill.read import Listing, find_inputs
-from gristmill.records import Manifest
+from gristmill.records import VERSION, Manifest
 from gristmill.run.backends import open_backend
 from gristmill.run.done import DoneUnits
 from gristmill.run.early import NOTHING, Early
@@ -24,6 +24,7 @@ from gristmill.run.fetch_ahead import fetching_ahead
 from gristmill.run.finish import finish
 from gristmill.run.folder import (
     EVENTS,
+    MANIFEST,
     held,
     prepare_folder,
     read_any_plan,
@@ -39,6 +40,7 @@ from gristmill.run.resume import plan_or_resume, settled_commit
 from gristmill.run.settle import TokenizerFacts, identity_of, settle_layout, settle_sizes
 from gristmill.run.warn import input_warnings, option_warnings, outcome_warnings
 from gristmill.run.work import Backend, Work
+from gristmill.sidecars import FOLDER
 from gristmill.store import RemoteFolder, RunFolder, open_folder
 
 EVENTS_EVERY_S = 5.0
@@ -106,7 +108,7 @@ def tokenize(
             plan = plan_or_resume(
                 store,
                 Plan(
-                    version=1,
+                    version=VERSION,
                     identity=identity_of(config, layout, files),
                     config=config,
                     layout=layout,
@@ -121,6 +123,9 @@ def tokenize(
             )
             prepare_folder(folder, layout.formats)
             manifest = read_manifest(folder)
+            if manifest is not None and not _is_all_there(store, manifest):
+                (folder / MANIFEST).unlink()  # so that a kill leaves no run that looks finished
+                manifest = None
             if manifest is not None:
                 result = RunResult(folder=str(store), manifest=manifest, last=None, failed={})
             else:
@@ -144,12 +149,26 @@ def _finished_before(config: TokenizeConfig, store: RunFolder) -> RunResult | No
     manifest = read_manifest(folder)
     if manifest is None or tokenizer_versions(config.tokenizer.source) != plan.tokenizer_files:
         return None
+    if not _is_all_there(store, manifest):
+        return None
     listing = find_inputs(config.read) if not plan.commit else Listing(list(plan.files), Counter(), [], [])
     if tuple(listing.files) != plan.files:
         return None
     warnings = (*option_warnings(config), *input_warnings(config.read, listing))
     warnings += tuple(outcome_warnings(plan, folder, manifest))
     return RunResult(folder=str(store), manifest=manifest, last=None, failed={}, warnings=warnings)
+
+
+def _is_all_there(store: RunFolder, manifest: Manifest) -> bool:
+    """Whether a finished run on this machine still has its files, each in its size, and the records of its
+    units; what is gone is made again."""
+    if isinstance(store, RemoteFolder):
+        return True
+    shards = (file for shard in manifest.shards for files in shard.files.values() for file in files)
+    if not all(map(store.has, (*shards, *manifest.sidecars))):
+        return False
+    names = (file.path.partition(".")[0] for file in manifest.sidecars if file.path.startswith(f"{FOLDER}/"))
+    return all((store.path / f"{name}.json").exists() for name in dict.fromkeys(names))
 
 
 @contextmanager

@@ -143,6 +143,8 @@ def check_bad_fraction(total: Ledger, allowed: float, *, is_end: bool, cause: st
     remedy = "nothing is in quarantine"
     if cause:
         remedy = f"{cause}; see the quarantine files in {FOLDER}/ of the run folder"
+    if 0 < total.documents_read == total.documents_dropped.get("bad_json"):
+        remedy = f"if the input is plain text, set read.format (--input-format text); {remedy}"
     is_judged = is_end or total.documents_read >= MIN_DOCUMENTS_TO_JUDGE
     if is_judged and bad > allowed * total.documents_read:
         raise RunError(

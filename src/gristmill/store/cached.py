@@ -2,18 +2,18 @@
 
 The copies of a run lie in a folder named after its manifest's checksum, so that a run that was made anew is
 never mixed with what was kept of the old one. A file is fetched when it is first needed and kept once its
-SHA-256 is that of its record. Any number of processes may share the cache: files appear whole, and one
+BLAKE3 is that of its record. Any number of processes may share the cache: files appear whole, and one
 that is removed to make room stays where it is mapped."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+
+from blake3 import blake3
 
 from gristmill.drafts import reported
 from gristmill.engine_cache import cache_folder
@@ -47,7 +47,7 @@ class CachedFolder:
             state = "its run is not finished; give its command again" if is_begun else "no run"
             raise RunError(f"{self.url}: has no {MANIFEST} ({state})")
         self._cache = (Path(cache_dir) if cache_dir else cache_folder()) / FOLDER
-        self.path = self._cache / hashlib.sha256(manifest).hexdigest()[:KEY_LENGTH]
+        self.path = self._cache / blake3(manifest).hexdigest()[:KEY_LENGTH]
         with reported(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._max_bytes = cache_bytes or _half_of_disk(self._cache)
@@ -103,6 +103,8 @@ class CachedFolder:
 
 def _half_of_disk(folder: Path) -> int:
     """What the cache may hold where nobody says: half of what the disk has left for it."""
+    import shutil
+
     folder.mkdir(parents=True, exist_ok=True)
     held = sum(size for _, size, _ in _files(folder))
     return (held + shutil.disk_usage(folder).free) // 2

@@ -9,7 +9,6 @@ has a name that another attempt at it would write."""
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
 from contextlib import suppress
@@ -44,7 +43,7 @@ class Lease:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self.token = secrets.token_hex(8)
+        self.token = os.urandom(8).hex()
         self._is_over = threading.Event()
         self._lost = ""
         self._renewed = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -31,6 +30,8 @@ class Mirror:
     """A run in a store, to be looked at; nothing of it is changed."""
 
     def __init__(self, url: str) -> None:
+        import tempfile
+
         self.objects = Objects(url)
         self.url = self.objects.url
         self._place = tempfile.TemporaryDirectory(prefix="gristmill-mirror-")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+from blake3 import blake3
 
 from gristmill.errors import RunError
 from gristmill.files import write_whole
@@ -96,13 +96,13 @@ class Objects:
         """Bring an object here, whole, once its content is known to be that of its record."""
 
         def get() -> None:
-            digest = hashlib.sha256()
+            digest = blake3()
             with temporary.open("wb") as out:
                 for start in range(0, file.num_bytes, PART_BYTES):
                     part = self._range(file.path, start, min(start + PART_BYTES, file.num_bytes))
                     digest.update(part)
                     out.write(part)
-            if digest.hexdigest() != file.sha256:
+            if digest.hexdigest() != file.blake3:
                 raise RunError(
                     f"{self.url}/{file.path}: has other content than when it was written; "
                     "gristmill verify says more"
@@ -111,7 +111,7 @@ class Objects:
         if not FILE_NAME.fullmatch(file.path):
             raise RunError(f"{self.url}: {file.path!r} is no path of a file of a run; a record is damaged")
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        temporary = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
         try:
             self._asked(file.path, get)
             os.replace(temporary, target)

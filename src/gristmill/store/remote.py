@@ -5,16 +5,14 @@ of this attempt, then removed from the stage; the record that names them is put 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from glob import escape, glob
 from pathlib import Path
+
+from blake3 import blake3
 
 from gristmill.drafts import expect_uploads, reported
 from gristmill.errors import RunError
@@ -48,7 +46,7 @@ class RemoteFolder:
 
     def new_attempt(self) -> str:
         """What tells the files of one attempt at a unit from those of any other."""
-        return f"-{secrets.token_hex(4)}"
+        return f"-{os.urandom(4).hex()}"
 
     def acquire(self) -> None:
         """Be the only run at work here, until `release`."""
@@ -159,12 +157,17 @@ class RemoteFolder:
     def close(self) -> None:
         """The stage is not needed any more."""
         if self._has_own_stage:
+            import shutil
+
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _make_stage(url: str) -> Path:
     """A folder of its own in the folder for temporary files; those that killed runs left are removed."""
-    start = f"gristmill-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
+    import shutil
+    import tempfile
+
+    start = f"gristmill-{blake3(url.encode()).hexdigest()[:12]}"
     for left in glob(os.path.join(escape(tempfile.gettempdir()), f"{start}-*-*")):
         pid = left.rsplit("-", 2)[1]
         if pid.isdecimal() and not is_process_alive(int(pid)):

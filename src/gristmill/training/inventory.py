@@ -95,9 +95,17 @@ class Inventory:
 
 def _open(path: Path) -> _native.InventoryReader:
     try:
-        return _native.InventoryReader(str(path))
+        return _native.InventoryReader(_name_of(path))
     except _native.InventoryError as error:
         raise InputError(str(error)) from error
+
+
+def _name_of(path: Path) -> str:
+    """As the native core takes names."""
+    try:
+        return str(path).encode().decode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{path}: its name is not UTF-8; rename it") from error
 
 
 def _read(reader: _native.InventoryReader, max_bytes: int) -> Pieces:
@@ -144,7 +152,7 @@ def merge_inventories(paths: Sequence[Path], out: Path, *, min_count: int = 1) -
 
 def _merge(paths: Sequence[Path], out: Path, min_count: int) -> MergeReport:
     def write(draft: Draft) -> MergeReport:
-        names = [str(path) for path in paths]
+        names = [_name_of(path) for path in paths]
         summary, *dropped = _native.merge_inventories(names, min_count, draft.write)
         return MergeReport(Summary(*summary), *dropped)
 

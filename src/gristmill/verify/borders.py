@@ -17,7 +17,7 @@ from gristmill.pack.rows import offsets_of
 from gristmill.records import ShardRecord
 from gristmill.sidecars import SEGMENT
 from gristmill.verify.findings import Findings
-from gristmill.verify.shards import Sound
+from gristmill.verify.shards import Sound, left_out
 
 NUMBER_MASK = 0xFFFFFFFF
 
@@ -34,7 +34,12 @@ def check_borders(run: FinishedRun, sound: Sound, on_step: Callable[[str], None]
         else:
             faults += _check_unit(run, unit, sound)
     what = "segments of rows" if run.has_rows else "documents"
-    return Findings(f"{what} in the shards, as the sidecars have them", faults)
+    return Findings(
+        f"{what} in the shards, as the sidecars have them",
+        faults,
+        not_checked=left_out(run, sound),
+        is_looked_at=bool(sound) or not run.shards,
+    )
 
 
 def largest_id(layout: Layout) -> int:

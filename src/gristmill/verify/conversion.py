@@ -32,4 +32,4 @@ def check_conversion(folder: Path, manifest: Manifest, on_step: Callable[[str], 
     if said != there:
         faults.append(f"{folder / MANIFEST}: its ledger says {said} tokens, its shards {there}")
     total = of_bytes(sum(file.num_bytes for file in files))
-    return Findings(f"size and SHA-256 of {len(files):,} files of a conversion, {total}", faults)
+    return Findings(f"size and BLAKE3 of {len(files):,} files of a conversion, {total}", faults)

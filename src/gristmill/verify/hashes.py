@@ -1,12 +1,13 @@
-"""Every file is there, with its size and its SHA-256, and no other."""
+"""Every file is there, with its size and its BLAKE3, and no other."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from blake3 import blake3
 
 from gristmill.errors import RunError
 from gristmill.finished import FinishedRun
@@ -32,7 +33,7 @@ def check_files(run: FinishedRun, on_step: Callable[[str], None]) -> Findings:
             done += file.num_bytes
             on_step(f"files: {of_bytes(done)} of {of_bytes(total)}")
     faults += _unknown_files(run, {file.path for file in files})
-    return Findings(f"size and SHA-256 of {len(files):,} files, {of_bytes(total)}", faults)
+    return Findings(f"size and BLAKE3 of {len(files):,} files, {of_bytes(total)}", faults)
 
 
 def _check(run: FinishedRun, record: FileRecord) -> str | None:
@@ -57,15 +58,15 @@ def check_file(folder: Path, record: FileRecord) -> str | None:
             size = os.fstat(file.fileno()).st_size
             if size != record.num_bytes:
                 return f"{path}: has {size} bytes, its record says {record.num_bytes}"
-            digest = hashlib.sha256()
+            digest = blake3()
             while block := file.read(READ_BYTES):
                 digest.update(block)
     except FileNotFoundError:
         return f"{path}: is missing"
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"
-    if digest.hexdigest() != record.sha256:
-        return f"{path}: has other content than when it was written (its SHA-256 differs)"
+    if digest.hexdigest() != record.blake3:
+        return f"{path}: has other content than when it was written (its BLAKE3 differs)"
     return None
 
 

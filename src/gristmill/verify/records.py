@@ -12,8 +12,7 @@ from gristmill.errors import GristmillError
 from gristmill.finished import FinishedRun
 from gristmill.formats import ATTEMPT, FORMATS
 from gristmill.read.lines import END_OF_FILE
-from gristmill.records import FileRecord, ShardRecord, UnitRecord
-from gristmill.run.finish import MANIFEST_VERSION
+from gristmill.records import VERSION, FileRecord, ShardRecord, UnitRecord
 from gristmill.run.folder import QUARANTINE
 from gristmill.run.settle import differences, identity_of
 from gristmill.sidecars import FOLDER
@@ -34,8 +33,8 @@ def check_records(run: FinishedRun) -> Findings:
         for name in LAYOUT_FIELDS
         if getattr(run.manifest, name) != getattr(run.layout, name)
     ]
-    if run.manifest.version != MANIFEST_VERSION:
-        faults.append(f"manifest.json: version {run.manifest.version}, not {MANIFEST_VERSION}")
+    if run.manifest.version != VERSION:
+        faults.append(f"manifest.json: version {run.manifest.version}, not {VERSION}")
     if run.layout.mask_first_token != run.plan.config.pack.mask_first_token:
         faults.append("plan.json: layout and config do not agree on mask_first_token")
     identity = identity_of(run.plan.config, run.layout, run.plan.files)

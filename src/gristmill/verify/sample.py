@@ -23,7 +23,7 @@ from gristmill.read.storage import is_remote
 from gristmill.run.loading import load_configured
 from gristmill.tokenizer import Tokenizer
 from gristmill.verify.findings import Findings
-from gristmill.verify.shards import Sound
+from gristmill.verify.shards import Sound, left_out
 
 BLOCK_BYTES = 256 << 10
 
@@ -69,7 +69,8 @@ def check_sample(run: FinishedRun, sound: Sound, *, num_documents: int, seed: in
     engine = f" with {tokenizer.engine_name}" if tokenizer is not None else ""
     total = sum(len(run.documents(unit)) for unit in run.records)
     found.what = f"{num_checked:,} of {total:,} documents encoded again{engine}"
-    found.is_looked_at = num_checked > 0 or not chosen
+    found.not_checked += left_out(run, sound) if chosen else []
+    found.is_looked_at = (num_checked > 0 and bool(sound)) or not chosen
     return found
 
 

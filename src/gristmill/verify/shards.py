@@ -7,12 +7,19 @@ from collections.abc import Callable
 from gristmill.config import OutputFormat
 from gristmill.finished import FinishedRun
 from gristmill.formats import check_shard
+from gristmill.report.words import plural
 from gristmill.verify.findings import Findings
 from gristmill.verify.hashes import fetch_faults
 
 
 class Sound(set[tuple[str, OutputFormat]]):
     """Shards, by name and format, whose structure was found sound: these can be read without care."""
+
+
+def left_out(run: FinishedRun, sound: Sound) -> list[str]:
+    """Shards that nothing can be compared with, in as many words."""
+    number = sum((shard.name, name) not in sound for _, shard in run.shards for name in run.layout.formats)
+    return [f"{plural(number, 'shard')} in which something is wrong"] if number else []
 
 
 def check_shards(run: FinishedRun, sound: Sound, on_step: Callable[[str], None]) -> Findings:
