@@ -29,6 +29,8 @@ uint32_t* put(uint32_t* out, uint32_t entry, size_t at) {
 
 constexpr size_t kMostPairEntries = 1 << 16;  // rows are numbered in 16 bits
 constexpr size_t kMinLane = 64;  // bytes a lane should have before running several pays
+constexpr size_t kMinWindows = 96;  // bytes a text should have before looking at windows of it pays
+constexpr size_t kMostSteps = 128;  // of the transducer where windows are to do the work, and one for 8 bytes they have done
 }  // namespace
 
 // One place of the text being split: where it is, its config, and where its ends go.
@@ -39,7 +41,7 @@ struct Transducer::Lane {
 };
 
 Transducer::Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned num_classes)
-    : classes_(std::move(classes)), table_(std::move(table)), end_column_(128 + num_classes), is_safe_pair_(256 * 256) {
+    : classes_(std::move(classes)), table_(std::move(table)), end_column_(128 + num_classes), windows_(table_, end_column_), is_safe_pair_(256 * 256) {
     // (a, b) is safe when, whatever came before a, reading a and then b leads where b alone leads from a fresh
     // start, with a piece end before b: then nothing before b can still change.
     size_t num_configs = table_.size() / 256;
@@ -279,27 +281,72 @@ size_t Transducer::safe_cut(const uint8_t* text, size_t from, size_t end) const 
     return end;
 }
 
+// Windows say where pieces end; around what they leave open, the transducer runs from a safe cut to the next. Returns where it
+// stopped: the end, or a safe cut before it where too much is left open.
+size_t Transducer::run_windows(const uint8_t* text, size_t begin, size_t end, bool to_text_end, Run& run, uint32_t* ends) const {
+    auto is_safe = [&](size_t at) {
+        return (text[at - 1] | text[at]) < 0x80 && is_safe_pair_[text[at - 1] * 256u + text[at]];
+    };
+    uint32_t* out = ends;
+    size_t fresh = begin, open = begin, num_steps = 0;  // `fresh`: the last safe cut the transducer came to
+    while (num_steps < kMostSteps + (fresh - begin) / 8) {
+        size_t at = open;
+        while (at > fresh && !is_safe(at)) --at;
+        while (out > ends && out[-1] > at) --out;
+        if (at > begin && (out == ends || out[-1] != at)) *out++ = static_cast<uint32_t>(at);
+        Lane lane{at, end, 0, out};
+        size_t ascii_from = at;
+        for (;;) {
+            if (lane.at == end) {
+                finish(text, lane, to_text_end);
+                run = {ends, static_cast<size_t>(lane.out - ends)};
+                return end;
+            }
+            bool is_wide = text[lane.at] >= 0x80;
+            bool is_done = !is_wide && lane.at > open && lane.at >= ascii_from + SplitWindows::kBefore - 1 && is_safe(lane.at);
+            step(text, lane);
+            if (is_wide) ascii_from = lane.at;
+            if (is_done) break;
+        }
+        num_steps += lane.at - at;
+        fresh = lane.at - 1;
+        out = lane.out;
+        open = windows_.run(text, lane.at, end, out);
+    }
+    // What lies behind `fresh` is for others to do.
+    while (out > ends && out[-1] > fresh) --out;
+    run = {ends, static_cast<size_t>(out - ends)};
+    return fresh;
+}
+
 Transducer::Pieces Transducer::split(const uint8_t* text, size_t begin, size_t end, bool to_text_end, uint32_t* ends) const {
-    size_t size = end - begin;
     Lane lanes[kLanes];
     Pieces pieces{};
-    size_t at = begin;
+    if (windows_.is_usable() && neighbours_.empty() && end - begin >= kMinWindows) {
+        size_t done = run_windows(text, begin, end, to_text_end, pieces.runs[0], ends);
+        pieces.num_runs = 1;
+        ends += done - begin;
+        begin = done;
+    }
+    size_t size = end - begin, num_lanes = 0;
     auto wanted = neighbours_.empty() ? std::clamp<size_t>(size / kMinLane, 1, kLanes) : 1;
-    while (at < end && pieces.num_runs < wanted) {
+    for (size_t at = begin; at < end && num_lanes < wanted; ++num_lanes) {
         size_t cut = end;
-        if (pieces.num_runs + 1 < wanted) cut = safe_cut(text, std::max(at, begin + size * (pieces.num_runs + 1) / wanted), end);
-        lanes[pieces.num_runs] = {at, cut, 0, ends};
-        pieces.runs[pieces.num_runs++] = {ends, 0};
+        if (num_lanes + 1 < wanted) cut = safe_cut(text, std::max(at, begin + size * (num_lanes + 1) / wanted), end);
+        lanes[num_lanes] = {at, cut, 0, ends};
         ends += cut - at;  // a piece has at least one byte: lanes cannot meet
         at = cut;
     }
-    if (!neighbours_.empty() && pieces.num_runs) run_neighbours(text, lanes[0]);
-    if (pieces.num_runs == kLanes) run_lanes<kLanes>(text, lanes);
-    if (pieces.num_runs > 1) run_lanes<2>(text, lanes + pieces.num_runs - 2);
-    for (size_t i = 0; i < pieces.num_runs; ++i) {
+    Run* runs = pieces.runs + pieces.num_runs;
+    for (size_t i = 0; i < num_lanes; ++i) runs[i].ends = lanes[i].out;
+    if (!neighbours_.empty() && num_lanes) run_neighbours(text, lanes[0]);
+    if (num_lanes == kLanes) run_lanes<kLanes>(text, lanes);
+    if (num_lanes > 1) run_lanes<2>(text, lanes + num_lanes - 2);
+    for (size_t i = 0; i < num_lanes; ++i) {
         finish(text, lanes[i], to_text_end && lanes[i].end == end);
-        pieces.runs[i].count = static_cast<size_t>(lanes[i].out - pieces.runs[i].ends);
+        runs[i].count = static_cast<size_t>(lanes[i].out - runs[i].ends);
     }
+    pieces.num_runs += num_lanes;
     return pieces;
 }
 

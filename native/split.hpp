@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "split_windows.hpp"
+
 namespace gristmill {
 
 // Code point -> character class by a two-stage table.
@@ -26,13 +28,13 @@ public:
     Transducer(ClassTable classes, std::vector<uint16_t> table, unsigned num_classes);
 
     static constexpr size_t kLanes = 3;
-    // Piece ends as offsets into a text, in up to kLanes runs that follow one another.
+    // Piece ends as offsets into a text, in up to kLanes + 1 runs that follow one another.
     struct Run {
         const uint32_t* ends;
         size_t count;
     };
     struct Pieces {
-        Run runs[kLanes];
+        Run runs[kLanes + 1];
         size_t num_runs;
     };
     // The pieces of text[begin, end), their ends written to `ends`, which needs room for end - begin of them. `begin` is
@@ -57,6 +59,7 @@ private:
     std::vector<PairEntry> effect_of(unsigned a, unsigned b) const;
     void step(const uint8_t* text, Lane& lane) const;
     unsigned column(const uint8_t* p, unsigned& length) const;
+    size_t run_windows(const uint8_t* text, size_t begin, size_t end, bool to_text_end, Run& run, uint32_t* ends) const;
     void run_neighbours(const uint8_t* text, Lane& lane) const;
     template <size_t kCount>
     size_t run_ascii(const uint8_t* text, Lane* lanes, size_t steps) const;
@@ -69,6 +72,7 @@ private:
     ClassTable classes_;
     std::vector<uint16_t> table_;
     unsigned end_column_;
+    SplitWindows windows_;
     // By two ASCII characters as they lie in memory: 1 where a piece ends between them. Empty: more than those two decide.
     std::vector<uint8_t> neighbours_;
     std::vector<PairEntry> pairs_;        // [config << pair_shift_ | class of the pair]; empty: too many, one character a step then
