@@ -96,19 +96,15 @@ std::vector<Transducer::PairEntry> Transducer::effect_of(unsigned a, unsigned b)
 // Few characters of ASCII differ in what they do, and few pairs of them.
 void Transducer::build_pairs() {
     size_t num_configs = table_.size() / 256;
-    std::map<std::vector<uint16_t>, unsigned> kinds;  // of characters
-    std::vector<unsigned> kind_of, example;
-    for (unsigned c = 0; c < 128; ++c) {
-        std::vector<uint16_t> does;
-        for (size_t q = 0; q < num_configs; ++q) does.push_back(table_[q * 256 + c]);
-        auto [it, is_new] = kinds.try_emplace(does, static_cast<unsigned>(example.size()));
-        if (is_new) example.push_back(c);
-        kind_of.push_back(it->second);
+    auto kinds = ascii_kinds(table_);
+    std::vector<size_t> kind_of(128);
+    for (size_t i = 0; i < kinds.size(); ++i) {
+        for (uint8_t c : kinds[i]) kind_of[c] = i;
     }
     std::map<std::vector<PairEntry>, unsigned> classes;
     std::vector<unsigned> class_of;
-    for (size_t i = 0; i < example.size() * example.size(); ++i) {
-        auto effect = effect_of(example[i / example.size()], example[i % example.size()]);
+    for (size_t i = 0; i < kinds.size() * kinds.size(); ++i) {
+        auto effect = effect_of(kinds[i / kinds.size()][0], kinds[i % kinds.size()][0]);
         class_of.push_back(classes.try_emplace(std::move(effect), static_cast<unsigned>(classes.size())).first->second);
         if (num_configs * std::bit_ceil(classes.size()) > kMostPairEntries) return;
     }
@@ -126,7 +122,7 @@ void Transducer::build_pairs() {
             const uint8_t both[2] = {static_cast<uint8_t>(a), static_cast<uint8_t>(b)};
             uint16_t two;
             std::memcpy(&two, both, 2);
-            pair_classes_[two] = static_cast<uint16_t>(class_of[kind_of[a] * example.size() + kind_of[b]] * sizeof(PairEntry));
+            pair_classes_[two] = static_cast<uint16_t>(class_of[kind_of[a] * kinds.size() + kind_of[b]] * sizeof(PairEntry));
         }
     }
 }

@@ -22,6 +22,7 @@ namespace {
 using Table = std::vector<uint16_t>;  // as given to Transducer
 using Cells = std::vector<uint8_t>;
 constexpr size_t kWindow = SplitWindows::kWindow;
+constexpr size_t kMostRows = 256, kMostCells = 1 << 16;  // o200k's pattern has 21 and 54,000, others far fewer
 
 enum Answer : uint8_t { kNoEnd = 0, kEnd = 1, kOpen = 2 };
 
@@ -54,19 +55,6 @@ Answer answer_in(const Table& table, const std::vector<unsigned>& depths, size_t
     unsigned next = table[(entry & 0xFF00) + second];
     if (pops(next)) return kNoEnd;
     return depths[next >> 8] <= pushes(next) ? kEnd : kOpen;
-}
-
-// Sets of characters that do the same in every config.
-std::vector<Cells> kinds_of(const Table& table) {
-    std::map<Table, Cells> by_column;
-    for (unsigned c = 0; c < 128; ++c) {
-        Table does;
-        for (size_t q = 0; q < table.size() / 256; ++q) does.push_back(table[q * 256 + c]);
-        by_column[does].push_back(static_cast<uint8_t>(c));
-    }
-    std::vector<Cells> kinds;
-    for (auto& [does, characters] : by_column) kinds.push_back(std::move(characters));
-    return kinds;
 }
 
 // About how often a character is met. It decides which kinds are worth telling apart, where there are too many.
@@ -189,7 +177,7 @@ void Windows::merge_cheapest(size_t from_place, size_t to_place) {
     merge(place, a, b);
 }
 
-// Kinds are told apart only as far as it matters at each place. Nothing: there are too many rows of answers.
+// Kinds are told apart only as far as it matters at each place. Nothing: they are so many that it would take long.
 std::optional<Windows> windows_of(const Table& table, const std::vector<unsigned>& depths, const std::vector<Cells>& kinds) {
     using Configs = std::bitset<256>;
     size_t count = kinds.size(), num_configs = depths.size();
@@ -221,12 +209,12 @@ std::optional<Windows> windows_of(const Table& table, const std::vector<unsigned
             Configs two = after(after(any, x), y);
             for (size_t z = 0; z < count; ++z) {
                 auto [it, is_new] = row_after.try_emplace(after(two, z));
+                if (row_after.size() > kMostRows) return {};
                 if (is_new) it->second = rows.of(answers_in(it->first));
                 left.cells.push_back(static_cast<uint8_t>(it->second));
             }
         }
     }
-    if (rows.things.size() > 256) return {};
     Grid right{{rows.things.size(), count, count}, {}};
     for (const Cells& row : rows.things) right.cells.insert(right.cells.end(), row.begin(), row.end());
 
@@ -240,6 +228,7 @@ std::optional<Windows> windows_of(const Table& table, const std::vector<unsigned
         }
         windows.answers.sizes.push_back(examples[p].size());
     }
+    if (windows.answers.volume(0, kWindow) > kMostCells) return {};
     for (size_t x : examples[0]) {
         for (size_t y : examples[1]) {
             for (size_t z : examples[2]) {
@@ -255,11 +244,23 @@ std::optional<Windows> windows_of(const Table& table, const std::vector<unsigned
 
 }  // namespace
 
+std::vector<std::vector<uint8_t>> ascii_kinds(const Table& table) {
+    std::map<Table, Cells> by_column;
+    for (unsigned c = 0; c < 128; ++c) {
+        Table does;
+        for (size_t q = 0; q < table.size() / 256; ++q) does.push_back(table[q * 256 + c]);
+        by_column[does].push_back(static_cast<uint8_t>(c));
+    }
+    std::vector<Cells> kinds;
+    for (auto& [does, characters] : by_column) kinds.push_back(std::move(characters));
+    return kinds;
+}
+
 SplitWindows::SplitWindows(const Table& table, unsigned end_column) { is_built_ = has_instructions() && build(table, end_column); }
 
 bool SplitWindows::build(const Table& table, unsigned end_column) {
     constexpr size_t kMostKinds = 24, kMostConfigs = 64;  // patterns of words have fewer
-    auto kinds = kinds_of(table);
+    auto kinds = ascii_kinds(table);
     if (kinds.size() > kMostKinds || table.size() / 256 > kMostConfigs) return false;
     auto windows = windows_of(table, depths_of(table, end_column), kinds);
     if (!windows) return false;

@@ -9,6 +9,9 @@
 
 namespace gristmill {
 
+// Sets of ASCII characters that do the same in every config of a transducer's table.
+std::vector<std::vector<uint8_t>> ascii_kinds(const std::vector<uint16_t>& table);
+
 class SplitWindows {
 public:
     static constexpr size_t kBefore = 3, kFrom = 2, kWindow = kBefore + kFrom;  // characters

@@ -1,8 +1,10 @@
 """Damaged, hostile and absurd tokenizer files end in our own error, soon and in little memory."""
 
+import itertools
 import json
 import os
 import random
+import string
 import struct
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 import gristmill
 import made_tokenizers as made
@@ -402,6 +405,31 @@ def test_a_hostile_file_needs_bounded_time_and_memory(tmp_path, kind):
     assert is_refused == (kind != "largest_id_allowed")
     assert memory_gib < 1
     assert took_s < 4  # of CPU time; 0.6 on a quiet machine, and a busy one must not fail the test
+
+@pytest.mark.parametrize("num_kinds", [10, 22, 26])
+def test_a_pattern_of_many_kinds_of_characters_loads_quickly_and_splits_as_the_reference(num_kinds):
+    letters = string.ascii_lowercase[:num_kinds]
+    words = [f"{a}{b}+" for a, b in itertools.pairwise(letters + letters[0])]
+    pattern = "|".join([*words, r"\s+", "."])
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pairs = [(a, b) for a in letters for b in letters]
+    vocab = {token: i for i, token in enumerate(alphabet + [a + b for a, b in pairs])}
+    reference = Tokenizer(models.BPE(vocab=vocab, merges=pairs))
+    reference.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    start = time.process_time()
+    native = gristmill.load_tokenizer(reference, engine="native")
+    assert time.process_time() - start < 1  # 0.02 on a quiet machine
+
+    chance = random.Random(num_kinds)
+    for _ in range(300):
+        text = "".join(chance.choices(letters + " \nzé", k=chance.randrange(200)))
+        assert native.encode(text).tolist() == reference.encode(text).ids
+
 
 
 def test_the_limits_leave_room_for_the_largest_tokenizers_in_use():
