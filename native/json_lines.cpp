@@ -55,7 +55,7 @@ public:
     Reader(const uint8_t* data, size_t size, const JsonFields& fields)
         : fields_(fields), record_(all_paths(fields)), data_(data), data_end_(data + size) {
         // Text is never longer than its JSON, so that with one field this is all there will be.
-        documents_.text.reserve(size + kBlock);
+        documents_.text.reserve(size + kUnescapeSlack);
     }
 
     JsonDocuments read(size_t max_bad) {
@@ -97,7 +97,7 @@ private:
         size_t invalid = utf8_find_invalid(begin_, size);
         if (invalid < size) return {LineFault::bad_utf8, at(begin_ + invalid) + "not UTF-8"};
         bool is_direct = fields_.texts.size() == 1;
-        uint8_t* out = is_direct ? documents_.text.reserve(size + kBlock) : nullptr;
+        uint8_t* out = is_direct ? documents_.text.reserve(size + kUnescapeSlack) : nullptr;
         if (!record_.read(begin_, end_, data_end_, out)) {
             return {LineFault::bad_json, at(record_.error_at) + "expected " + record_.expected};
         }
@@ -166,7 +166,7 @@ private:
     void add_string(const JsonFound& found, ByteBuffer& buffer) const {
         auto size = static_cast<size_t>(found.end - found.begin);
         if (!found.has_escapes) return buffer.append(found.begin, size);
-        uint8_t* out = buffer.reserve(size + kBlock);
+        uint8_t* out = buffer.reserve(size + kUnescapeSlack);
         JsonString text{found.begin, end_, data_end_};
         text.read<true>(out);
         buffer.commit(out);

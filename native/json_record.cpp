@@ -132,7 +132,7 @@ bool JsonRecord::read_key(Paths here, unsigned depth, Paths& inside) {
     if (depth == 0 && ++num_keys_ <= kKeysKept) keys_.push_back(name);
     if (!here || key.lone) return true;  // half a surrogate pair is in no path
     if (key.has_escapes) {
-        key_.resize(name.size() + kBlock);
+        key_.resize(name.size() + kUnescapeSlack);
         auto* out = reinterpret_cast<uint8_t*>(key_.data());
         JsonString again{begin, end_, buffer_end_};
         again.read<true>(out);

@@ -34,7 +34,7 @@ public:
 
     // Whether the line is one JSON value and nothing more; else `error_at` and `expected` tell. It is valid UTF-8 and
     // ends with its buffer or before a line feed. With `out`, a string at the first path is unescaped there while it is
-    // passed, and ends at `out_end`: room for the line and kBlock more is needed.
+    // passed, and ends at `out_end`: room for the line and kUnescapeSlack more is needed.
     bool read(const uint8_t* begin, const uint8_t* end, const uint8_t* buffer_end, uint8_t* out);
 
     const std::vector<JsonPath>& paths() const { return paths_; }

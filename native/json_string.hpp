@@ -1,4 +1,4 @@
-// Strings of JSON: passed over or unescaped, sixteen bytes at a time.
+// Strings of JSON: passed over or unescaped, sixteen bytes at a time, or 64 (json_unescape.hpp).
 //
 // The text is known to be UTF-8. `end` is where the line ends: there stands a line feed, which no string holds, or the
 // buffer ends. So whole blocks are loaded up to the end of the buffer, and none is looked at past the line.
@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "json_unescape.hpp"
 #include "utf8.hpp"
 
 #if defined(__SSE2__)
@@ -15,7 +16,7 @@
 
 namespace gristmill {
 
-constexpr size_t kBlock = 16;  // bytes that may be written past the end of what is unescaped
+constexpr size_t kBlock = 16;
 
 // The character each short escape stands for; 0: none.
 constexpr uint8_t short_escape(uint8_t letter) {
@@ -100,10 +101,11 @@ struct JsonString {
     }
 
     // To just after the closing quote; false: `expected` says what is wrong at `at`. When copied, `out` needs room for
-    // the text as it stands in the line and kBlock more.
+    // the text as it stands in the line and kUnescapeSlack more.
     template <bool is_copied>
     bool read(uint8_t*& out) {
         for (;;) {
+            if constexpr (is_copied) has_escapes |= unescape_blocks(at, buffer_end, out);
             pass_plain<is_copied>(out);
             if (at < end && *at == '"') {
                 ++at;

@@ -11,9 +11,10 @@ from gristmill.engines.cuda import engine as cuda_engine
 from gristmill.engines.cuda import late
 from gristmill.engines.cuda.engine import engine_on, put_on_device
 from gristmill.engines.cuda.tables import build_tables
-from gristmill.run import inline, process, resources
+from gristmill.run import inline, local, process, resources
 from gristmill.run.budget import settle_budget
 from gristmill.run.early import start_early
+from gristmill.run.messages import Done, Failed
 from gristmill.run.process import choose_backend
 from gristmill.run.tokenize import tokenize
 from made_runs import make_config, make_corpus, output_bytes, run
@@ -131,14 +132,54 @@ def test_threads_of_a_run_share_one_gpu(tokenizer, corpus, tmp_path, monkeypatch
     assert output_bytes(tmp_path / "cuda") == output_bytes(tmp_path / "native")
 
 
-def test_a_run_that_gets_no_more_threads_ends_with_an_error(tokenizer, corpus, tmp_path, monkeypatch):
-    class NoThreads(inline.ThreadPoolExecutor):
-        def submit(self, *_arguments):
-            raise RuntimeError("can't start new thread")
+def allow_threads(monkeypatch, num_allowed):
+    """So many more of this process are to be had."""
 
-    monkeypatch.setattr(inline, "ThreadPoolExecutor", NoThreads)
+    class Counted(threading.Thread):
+        def start(self):
+            if len(started) == num_allowed:
+                raise RuntimeError("can't start new thread")
+            started.append(self)
+            super().start()
+
+    started = []
+    monkeypatch.setattr(inline.threading, "Thread", Counted)
+
+
+@pytest.mark.parametrize("num_allowed", [0, 1, 2])
+def test_a_run_that_gets_no_threads_ends_with_an_error(tokenizer, corpus, tmp_path, monkeypatch, num_allowed):
+    allow_threads(monkeypatch, num_allowed)
     with pytest.raises(RunError, match="can't start new thread; raise the limits"):
         run(tokenizer, corpus, tmp_path / "out", run__backend="inline", run__workers=2)
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_run_that_gets_few_threads_does_with_those(tokenizer, corpus, tmp_path, monkeypatch):
+    options = {"run__backend": "inline", "run__workers": 3}
+    run(tokenizer, corpus, tmp_path / "all", **options)
+    allow_threads(monkeypatch, 4)
+    run(tokenizer, corpus, tmp_path / "few", **options)
+    assert output_bytes(tmp_path / "few") == output_bytes(tmp_path / "all")
+
+
+def test_a_worker_that_fails_twice_in_one_breath_is_replaced_once(tokenizer, corpus, tmp_path, monkeypatch):
+    def fail_twice(worker):
+        heard = receive(worker)
+        if faked or not any(isinstance(message, Done) for message in heard):
+            return heard
+        faked.append(Failed(kind="OSError", message="no memory", is_users=False))
+        return [*faked, *faked, *heard]
+
+    faked = []
+    options = {"run__backend": "local", "run__workers": 2}
+    run(tokenizer, corpus, tmp_path / "whole", **options)
+    receive = local._Worker.receive
+    monkeypatch.setattr(local._Worker, "receive", fail_twice)
+    result = run(tokenizer, corpus, tmp_path / "out", **options)
+    assert faked
+    assert result.failed == {}
+    assert result.last.units_done == result.last.units_total
+    assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "whole")
 
 
 def test_threads_share_the_memory(corpus):

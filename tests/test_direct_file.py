@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from random import Random
 
@@ -155,6 +156,34 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_forked_process_writes_with_threads_of_its_own(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", FORKED, str(tmp_path)], check=True)
     assert (tmp_path / "child").read_bytes() == (tmp_path / "parent").read_bytes() == bytes(5 << 20)
+
+
+def test_an_interrupt_while_a_buffer_is_handed_in_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(writing: direct_file._Writing) -> None:
+        given.append(writing)
+        raise KeyboardInterrupt
+
+    given: list[direct_file._Writing] = []
+    monkeypatch.setattr(direct_file, "_hand_in", interrupt)
+    draft = Draft(tmp_path / "file", [])
+    if os.major(tmp_path.stat().st_dev) != 0:
+        with pytest.raises(KeyboardInterrupt):
+            draft.write(CONTENT)
+        given[0].do()  # a thread that had it all the same
+        assert os.path.getsize(draft.temporary) == 0
+    draft.discard()
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_threads_it_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    direct_file._begin_anew()  # those of other tests are for them alone
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert written(tmp_path / "file", [3, len(CONTENT) - 3]) == CONTENT
 
 
 @pytest.mark.parametrize("limit", [ALIGNED_BYTES, BUFFER_BYTES, 2 * BUFFER_BYTES + 5000])

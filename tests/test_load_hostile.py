@@ -303,11 +303,14 @@ def test_a_sentencepiece_model_the_library_refuses_is_refused(tmp_path):
 
 def test_every_truncation_of_a_sentencepiece_model_ends_in_our_error_or_a_smaller_model(tmp_path):
     content = made.sentencepiece_model()
+    (tmp_path / "whole.model").write_bytes(content)
+    whole, loaded = gristmill.load_tokenizer(tmp_path / "whole.model").vocab_size, []
     chance = random.Random(7)
     for _ in range(40):
         (tmp_path / "tokenizer.model").write_bytes(content[: chance.randrange(len(content))])
         with suppress(GristmillError):
-            gristmill.load_tokenizer(tmp_path / "tokenizer.model")
+            loaded.append(gristmill.load_tokenizer(tmp_path / "tokenizer.model").vocab_size)
+    assert all(size < whole for size in loaded)
 
 
 # What is no file

@@ -260,7 +260,13 @@ def test_a_doctored_plan_changes_nothing(tokenizer, corpus, whole, tmp_path, cha
 def test_the_tokenizer_may_have_moved(tokenizer, corpus, whole, tmp_path):
     output = cut_short(whole, tmp_path / "out")
     shutil.copytree(Path(tokenizer).parent, tmp_path / "moved")
+    before = (output / "units/00000.json").stat().st_mtime_ns
     run(tmp_path / "moved", corpus, output, **ROWS)
+    assert (output / "units/00000.json").stat().st_mtime_ns == before  # nothing was begun anew
+    bytes_of = [output_bytes(folder) for folder in (output, whole)]
+    for one in bytes_of:
+        del one["manifest.json"]  # it names the place
+    assert bytes_of[0] == bytes_of[1]
 
 
 def test_workers_import_nothing_from_the_current_folder(tmp_path, monkeypatch):

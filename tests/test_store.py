@@ -9,12 +9,10 @@ import pickle
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 import fsspec
 import msgspec
@@ -31,8 +29,8 @@ from gristmill.retry import MAX_ATTEMPTS, UnreachableError, retried
 from gristmill.run.clean import clean
 from gristmill.run.folder import held
 from gristmill.run.tokenize import tokenize
-from gristmill.store import open_folder
-from gristmill.store.lease import EXPIRES_S, LEASE
+from gristmill.store import open_folder, remote
+from gristmill.store.lease import EXPIRES_S, LEASE, here
 from gristmill.store.objects import Objects
 from gristmill.verify import verify
 from made_runs import make_config, make_corpus, output_bytes, run, write_jsonl
@@ -224,9 +222,26 @@ def test_the_lease_of_a_dead_run_is_taken(memory, tokenizer, corpus):
     assert not memory.exists(f"/out/{LEASE}")
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    memory.pipe_file(f"/out2/{LEASE}", holder(host=socket.gethostname(), boot=boot, pid=process.pid))
+    host, boot = here()
+    memory.pipe_file(f"/out2/{LEASE}", holder(host=host, boot=boot, pid=process.pid))
     assert run(tokenizer, corpus, "memory://out2").failed == {}
+
+
+def test_a_process_of_another_container_is_not_judged_by_its_number(memory, tokenizer, corpus, monkeypatch):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()  # of that number there is none here
+    host, boot = here()
+    memory.pipe_file(f"/out/{LEASE}", holder(host=host, boot=f"{boot}0", pid=process.pid))
+    with pytest.raises(ResumeError, match=f"on {host}, process {process.pid}, heard of"):
+        run(tokenizer, corpus, "memory://out")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(remote, "here", lambda: (host, f"{boot}0"))
+        stage = remote._make_stage("memory://out")
+    dead = stage.rename(str(stage).replace(f"-{os.getpid()}-", f"-{process.pid}-"))
+    own = remote._make_stage("memory://out")
+    assert dead.exists()
+    for folder in (dead, own):
+        folder.rmdir()
 
 
 def made_file(store, name, content):
@@ -246,6 +261,31 @@ def test_of_two_attempts_the_first_to_commit_counts_and_the_other_leaves_nothing
         assert store.commit("units/00000.json", b"second", files[1:], **made) == b"first"
         assert set(store.sizes()) == {"units/00000.json", files[0].path}
         assert not list(store.path.rglob("*.bin"))
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_a_record_whose_answer_is_lost_keeps_its_files(memory, monkeypatch, is_again):
+    def loses_answers(self, name, content):
+        before = call(self, name, content)
+        if name.startswith("units/"):
+            raise UnreachableError("no answer")
+        return before
+
+    store = open_folder("memory://out")
+    with held(store):
+        files = [made_file(store, f"megatron/shard-0{store.new_attempt()}.bin", b"ids") for _ in range(2)]
+        made = {"give_names": lambda: None, "is_again": is_again}
+        name = "put" if is_again else "create"
+        call = getattr(Objects, name)
+        monkeypatch.setattr(Objects, name, loses_answers)
+        with pytest.raises(UnreachableError):
+            store.commit("units/00000.json", b"first", files[:1], **made)
+        monkeypatch.setattr(Objects, name, call)
+        assert set(store.sizes()) == {"units/00000.json", files[0].path}
+        counts = store.commit("units/00000.json", b"second", files[1:], **made)
+        named = files[1] if is_again else files[0]
+        assert counts == store.objects.get("units/00000.json") == (b"second" if is_again else b"first")
+        assert named.path in store.sizes()
 
 
 def test_an_attempt_of_a_run_that_went_on_without_it_commits_nothing(memory):

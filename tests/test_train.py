@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -15,6 +16,7 @@ from gristmill import load_tokenizer
 from gristmill.errors import ConfigError, GristmillError, InputError, ResumeError, RunError
 from gristmill.job import make_training
 from gristmill.report.training import render_training
+from gristmill.run import count
 from gristmill.run import learn as learning
 from gristmill.run.folder import CHECKPOINT, INVENTORY
 from gristmill.run.train import train
@@ -144,6 +146,24 @@ def test_what_would_not_fit_is_refused_when_its_counts_are_safe(corpus, tmp_path
     with pytest.raises(RunError, match=r"learning from .* MB are allowed"):
         train(make_config(corpus[0], tmp_path / "t.json", read__unit_bytes=None))
     assert Inventory(tmp_path / "t.json.run" / INVENTORY).summary.num_pieces > 100
+
+
+@pytest.mark.parametrize("lost", ["units/00000.pieces", "inventory.pieces"])
+def test_counts_that_are_lost_are_made_again(corpus, tmp_path, monkeypatch, lost):
+    def stop(*_arguments):
+        raise KeyboardInterrupt
+
+    config = make_config(corpus[0], tmp_path / "t.json")
+    with monkeypatch.context() as patch:
+        if lost.startswith("units"):
+            patch.setattr(count, "_finish", stop)
+        with suppress(KeyboardInterrupt):
+            train(config)
+    [path] = tmp_path.glob(f"t.json.run/{lost}")
+    path.unlink()
+    train(config)
+    train(make_config(corpus[0], tmp_path / "whole.json"))
+    assert (tmp_path / "t.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
 
 
 def test_counts_serve_other_sizes(corpus, tmp_path):

@@ -124,7 +124,7 @@ class ReadConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A file that cannot be read to its end is read as far as it goes and noted (continue), or ends the run
     (fail)."""
     max_document_bytes: ByteSize | None = None
-    """A larger document is bad; absent: what a worker's share of the memory allows."""
+    """A larger document is bad; absent: a sixteenth of the memory, or of a node's on Ray."""
     unit_bytes: ByteSize | None = None
     """Input that is processed and committed as a whole; absent: from the size of the inputs."""
 

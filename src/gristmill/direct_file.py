@@ -10,11 +10,10 @@ import errno
 import fcntl
 import mmap
 import os
+import queue
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,8 @@ MAX_WAITING = 8
 """Buffers of a file that may wait for the disk."""
 MAX_IDLE = 16
 """Buffers kept for the next files."""
+MAX_THREADS = 4
+"""That wait for the disk."""
 O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 Buffer = NDArray[np.uint8]
@@ -40,7 +41,7 @@ class DirectFile:
         """Of the buffer that is being filled."""
         self._buffer = _take_buffer()
         self._used = 0
-        self._writing: deque[Future[None]] = deque()
+        self._writing: deque[_Writing] = deque()
 
     def write(self, content: memoryview) -> None:
         """Take a copy of the bytes."""
@@ -70,15 +71,21 @@ class DirectFile:
 
     def _hand_over(self) -> None:
         if len(self._writing) == MAX_WAITING:
-            self._writing[0].result()  # one that failed stays, and fails whatever is asked next
+            if error := self._writing[0].wait():
+                raise error  # one that failed stays, and fails whatever is asked next
             self._writing.popleft()
-        written = _threads().submit(_write_buffer, self._handle, self._buffer, self._position)
-        self._writing.append(written)
+        writing = _Writing(self._handle, self._buffer, self._position)
+        try:
+            self._writing.append(writing)
+            _hand_in(writing)
+        except BaseException:  # interrupted, perhaps before anybody has it
+            writing.give_up()
+            raise
         self._position += BUFFER_BYTES
         self._buffer, self._used = _take_buffer(), 0
 
     def _wait(self) -> None:
-        errors = [writing.exception() for writing in self._writing]  # all of them end first
+        errors = [writing.wait() for writing in self._writing]  # all of them end first
         for error in filter(None, errors):
             raise error
         self._writing.clear()
@@ -101,11 +108,6 @@ def _set_direct(handle: int, *, is_on: bool) -> bool:
     return True
 
 
-def _write_buffer(handle: int, buffer: Buffer, position: int) -> None:
-    _write_all(handle, buffer, position)
-    _give_back(buffer)
-
-
 def _write_all(handle: int, content: Buffer, position: int) -> None:
     done, is_refused = 0, False
     while done < len(content):
@@ -119,21 +121,72 @@ def _write_all(handle: int, content: Buffer, position: int) -> None:
             _set_direct(handle, is_on=False)
 
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="write")
+class _Writing:
+    """A buffer on its way to the disk."""
+
+    def __init__(self, handle: int, buffer: Buffer, position: int) -> None:
+        self._handle, self._buffer, self._position = handle, buffer, position
+        self._error: BaseException | None = None
+        self._is_begun = threading.Lock()
+        self._is_over = threading.Lock()
+        """Free once it is."""
+        self._is_over.acquire()
+
+    def do(self) -> None:
+        """Unless it was given up."""
+        if not self._is_begun.acquire(blocking=False):
+            return
+        try:
+            _write_all(self._handle, self._buffer, self._position)
+            _give_back(self._buffer)
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._is_over.release()
+
+    def give_up(self) -> None:
+        """Unless it has begun, it never will."""
+        if self._is_begun.acquire(blocking=False):
+            self._error = InterruptedError(errno.EINTR, "never written")
+            self._is_over.release()
+
+    def wait(self) -> BaseException | None:
+        """Until it is done; what went wrong."""
+        with self._is_over:
+            return self._error
 
 
 _idle: list[Buffer] = []
 _turn = threading.Lock()
+_waiting: queue.SimpleQueue[_Writing] = queue.SimpleQueue()
+_num_threads = 0
+
+
+def _hand_in(writing: _Writing) -> None:
+    """To the threads; where there are none to be had, it is done at once."""
+    global _num_threads
+    with _turn:
+        if _num_threads < MAX_THREADS:
+            with suppress(RuntimeError):
+                threading.Thread(target=_write_what_comes, args=(_waiting,), daemon=True).start()
+                _num_threads += 1
+        has_threads = _num_threads > 0
+    if has_threads:
+        _waiting.put(writing)
+    else:
+        writing.do()
+
+
+def _write_what_comes(waiting: queue.SimpleQueue[_Writing]) -> None:
+    while True:
+        waiting.get().do()
 
 
 def _begin_anew() -> None:
     """A process that was forked has none of its parent's threads, and may have its lock as it was held."""
-    global _turn
-    _threads.cache_clear()
+    global _turn, _waiting, _num_threads
     _idle.clear()
-    _turn = threading.Lock()
+    _turn, _waiting, _num_threads = threading.Lock(), queue.SimpleQueue(), 0
 
 
 if hasattr(os, "register_at_fork"):

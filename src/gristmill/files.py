@@ -1,4 +1,4 @@
-"""Files appear whole: the one place that opens a final path for writing. How files of others are opened."""
+"""Small files appear whole; those of a run are drafts (`drafts.py`). How files of others are opened."""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gristmill.retry import retried
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 PART_BYTES = 4 << 20
 """Of one request; larger ones hardly go faster."""
@@ -25,6 +27,9 @@ class RangeReader(io.RawIOBase):
     """Reads from where it stands; nothing past `stop` is asked for before somebody reads that far."""
 
     def __init__(self, read_range: ReadRange, num_bytes: int, stop: int | None = None) -> None:
+        # It brings `logging`, which runs over local files do without.
+        from concurrent.futures import ThreadPoolExecutor
+
         super().__init__()
         self._read_range = read_range
         self._num_bytes = num_bytes

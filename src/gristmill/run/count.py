@@ -30,6 +30,7 @@ from gristmill.run.folder import (
     each_record,
     prepare_folder,
     revoke_leases,
+    whole_records,
     write_json,
 )
 from gristmill.run.inline import InlineBackend
@@ -103,9 +104,9 @@ def count(
         )
         plan = plan_or_resume(LocalFolder(folder), plan, force=force)
         prepare_folder(folder, ())
-        if (folder / COUNTED).exists():
+        if (counted := _counted_before(folder)) is not None:
             _remove_parts(folder)  # a kill may have left some
-            return CountOutcome(read_counted(folder), None, warnings)
+            return CountOutcome(counted, None, warnings)
         done, peak = _count_units(plan, folder, backend, on_progress, on_pieces)
         return CountOutcome(_finish(plan, folder, done), peak, warnings)
     finally:
@@ -133,6 +134,17 @@ def _unused_weights(config: CountConfig, files: Iterable[InputFile]) -> list[str
     ]
 
 
+def _counted_before(folder: Path) -> Counted | None:
+    """What a finished count has found; None where there was none, or its inventory is gone."""
+    if not (folder / COUNTED).exists():
+        return None
+    counted = read_counted(folder)
+    if LocalFolder(folder).has(counted.inventory):
+        return counted
+    (folder / COUNTED).unlink()
+    return None
+
+
 def read_counted(folder: Path) -> Counted:
     """What a finished count has found."""
     try:
@@ -149,7 +161,7 @@ def _count_units(
     on_pieces: OnPieces | None,
 ) -> tuple[DoneUnits, int]:
     revoke_leases(folder)
-    done = DoneUnits(len(plan.units), each_record(folder, plan))
+    done = DoneUnits(len(plan.units), whole_records(LocalFolder(folder), plan))
     pending = done.pending()
     backend.prepare(LocalFolder(folder), num_tasks=len(pending))
     if on_pieces is not None and isinstance(backend, InlineBackend) and len(plan.units) == 1:

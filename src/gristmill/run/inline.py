@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -164,14 +164,19 @@ class _UnitThreads:
         self._inbox: queue.SimpleQueue[_Worked | _Ended] = queue.SimpleQueue()
         self._is_stopped = threading.Event()
         self._turn = threading.Lock()
-        self._committing = ThreadPoolExecutor(max_workers=max(1, num_threads))
+        self._commits: queue.SimpleQueue[tuple[Task, Commit] | None] = queue.SimpleQueue()
         self._room = threading.Semaphore(MAX_COMMITTING * max(1, num_threads))
         self._states: dict[int, WorkerState] = {}
-        self._threads = [
-            threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(num_threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        # First, as without them nothing that was begun could end.
+        self._committers = _started(self._commit_what_comes for _ in range(max(1, num_threads)))
+        try:
+            self._threads = _started(partial(self._work, number) for number in range(num_threads))
+        except RunError:
+            self.stop()
+            raise
+        with self._turn:
+            self._num_busy -= num_threads - len(self._threads)
 
     def heard(self) -> list[_Worked | _Ended]:
         """What has come in, after a moment of waiting at most."""
@@ -193,7 +198,10 @@ class _UnitThreads:
         self._waiting.clear()
         for thread in self._threads:
             thread.join()
-        self._committing.shutdown()
+        for _ in self._committers:
+            self._commits.put(None)
+        for thread in self._committers:
+            thread.join()
 
     def _threads_each(self) -> int:
         """For a block of each unit that is worked at: those that have nothing left to do help the others."""
@@ -225,21 +233,17 @@ class _UnitThreads:
                     return
                 continue
             self._room.acquire()  # the disk may be slower than all the rest
-            try:
-                self._committing.submit(self._commit, task, commit)
-            except RuntimeError as error:
-                self._room.release()
-                remedy = "raise the limits on processes and memory (ulimit -u, -v)"
-                self._inbox.put(_Ended(task, RunError(f"nothing can be written: {error}; {remedy}")))
-                return
+            self._commits.put((task, commit))
 
-    def _commit(self, task: Task, commit: Commit) -> None:
-        try:
-            self._inbox.put(_Ended(task, commit()))
-        except BaseException as error:
-            self._inbox.put(_Ended(task, error))
-        finally:
-            self._room.release()
+    def _commit_what_comes(self) -> None:
+        while (written := self._commits.get()) is not None:
+            task, commit = written
+            try:
+                self._inbox.put(_Ended(task, commit()))
+            except BaseException as error:
+                self._inbox.put(_Ended(task, error))
+            finally:
+                self._room.release()
 
     def _reporter(self, number: int, unit: int) -> Callable[[Block], None]:
         since = self._states[number].since
@@ -251,6 +255,22 @@ class _UnitThreads:
             self._inbox.put(_Worked(unit, block))
 
         return report
+
+
+def _started(works: Iterable[Callable[[], None]]) -> list[threading.Thread]:
+    """A thread for each work, or as many as are to be had."""
+    threads: list[threading.Thread] = []
+    for work in works:
+        thread = threading.Thread(target=work, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if threads:
+                break
+            remedy = "raise the limits on processes and memory (ulimit -u, -v)"
+            raise RunError(f"no unit can be worked at: {error}; {remedy}") from error
+        threads.append(thread)
+    return threads
 
 
 def _outcome(ended: _Ended) -> Outcome:

@@ -119,8 +119,9 @@ class LocalBackend:
             while queue or self._busy():
                 self._assign(queue, progress)
                 for worker in self._ready(POLL_S):
-                    for message in worker.receive():
-                        yield from self._hear(worker, message, queue, progress)
+                    for message in sorted(worker.receive(), key=_is_end):
+                        if worker in self._workers:  # one that failed twice is replaced once
+                            yield from self._hear(worker, message, queue, progress)
                 self._watch_memory(progress)
                 self._watch_gpus()
                 progress.tick()
@@ -250,6 +251,11 @@ class LocalBackend:
         self._workers.remove(worker)
         self._selector.unregister(worker.process.answers)
         worker.process.end()
+
+
+def _is_end(message: FromWorker | None) -> bool:
+    """Of the worker; what else it has said in the same breath, such as that a unit is done, comes first."""
+    return message is None or isinstance(message, Failed)
 
 
 def _one_of(gpus: list[GpuProcess], number: int) -> Gpu | None:

@@ -13,7 +13,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -93,26 +92,30 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
     job = make_job_of(prepare, tokenizer)
     room = threading.Semaphore(MAX_COMMITTING)
 
-    def finish(task: Task, commit: Commit) -> None:
-        try:
-            answer(Done(commit()))
-        except Exception as error:
-            answer(failure_of(error, task.unit))
-        finally:
-            room.release()
+    written: queue.SimpleQueue[tuple[Task, Commit]] = queue.SimpleQueue()
 
-    with ThreadPoolExecutor(max_workers=1) as committing:
+    def commit_what_comes() -> None:
         while True:
-            task = receive()
-            assert isinstance(task, Task)
+            task, commit = written.get()
             try:
-                commit = run_task(job, task, _reporter(answer, tokenizer if prepare.is_frugal else None))
-            except (GristmillError, MemoryError, OSError) as error:
+                answer(Done(commit()))
+            except Exception as error:
                 answer(failure_of(error, task.unit))
-                continue
-            room.acquire()
-            answer(Written(task.unit))
-            committing.submit(finish, task, commit)
+            finally:
+                room.release()
+
+    threading.Thread(target=commit_what_comes, daemon=True).start()
+    while True:
+        task = receive()
+        assert isinstance(task, Task)
+        try:
+            commit = run_task(job, task, _reporter(answer, tokenizer if prepare.is_frugal else None))
+        except (GristmillError, MemoryError, OSError) as error:
+            answer(failure_of(error, task.unit))
+            continue
+        room.acquire()
+        answer(Written(task.unit))
+        written.put((task, commit))
 
 
 def make_job_of(prepare: Prepare, tokenizer: Tokenizer | None) -> Job | CountJob:

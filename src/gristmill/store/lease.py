@@ -81,12 +81,12 @@ class Lease:
                 self._objects.remove([LEASE])
 
     def _content(self) -> bytes:
-        pid = os.getpid()
+        pid, (host, boot) = os.getpid(), here()
         return msgspec.json.encode(
             Holder(
                 token=self.token,
-                host=_host(),
-                boot=_boot(),
+                host=host,
+                boot=boot,
                 pid=pid,
                 birth=_birth(pid),
                 renewed=round(time.time(), 3),
@@ -127,7 +127,7 @@ def is_process_alive(pid: int) -> bool:
 def _alive(holder: Holder) -> str:
     """How it is known that a run is at work; nothing where it is dead."""
     age = max(time.time() - holder.renewed, 0.0)
-    if (holder.host, holder.boot) == (_host(), _boot()):
+    if (holder.host, holder.boot) == here():
         is_same = is_process_alive(holder.pid) and _birth(holder.pid) == holder.birth
         return f"process {holder.pid} of this machine" if is_same else ""
     if age > EXPIRES_S:
@@ -143,16 +143,16 @@ def _decode(content: bytes | None) -> Holder | None:
         return None
 
 
-def _host() -> str:
+def here() -> tuple[str, str]:
+    """The host and, of its time since it was started, where a number is always one process: containers have
+    numbers of their own."""
     import socket  # milliseconds that only a run in a store needs
 
-    return socket.gethostname()
-
-
-def _boot() -> str:
+    boot = []
     with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
+        boot.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        boot.append(os.readlink("/proc/self/ns/pid"))
+    return socket.gethostname(), " ".join(boot)
 
 
 def _birth(pid: int) -> str:

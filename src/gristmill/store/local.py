@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from gristmill.drafts import Draft, check_lease
+from gristmill.drafts import Draft, check_lease, sync_folder
 from gristmill.records import FileRecord
 
 
@@ -51,6 +51,7 @@ class LocalFolder:
             check_lease(self.token)
             give_names()
             draft.commit()
+            sync_folder(draft.path.parent)
         except BaseException:
             draft.discard()
             raise

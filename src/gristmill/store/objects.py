@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -174,6 +173,8 @@ class Objects:
     @staticmethod
     def each(call: Callable[[Any], None], items: Iterable[Any]) -> None:
         """Call for several at a time; the first error comes up when all are done."""
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(NUM_TRANSFERS) as threads:
             for _ in threads.map(call, items):
                 pass

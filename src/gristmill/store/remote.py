@@ -17,7 +17,7 @@ from blake3 import blake3
 from gristmill.drafts import expect_uploads, reported
 from gristmill.errors import RunError
 from gristmill.records import FileRecord
-from gristmill.store.lease import LEASE, Lease, holds, is_process_alive
+from gristmill.store.lease import LEASE, Lease, here, holds, is_process_alive
 from gristmill.store.objects import Objects
 
 SMALL = re.compile(r"[\w-][\w.-]*\.(json|jsonl|yaml)|units/[0-9]+\.json", re.ASCII)
@@ -117,14 +117,15 @@ class RemoteFolder:
             self.objects.each(lambda name: self.objects.upload(self.path / name, name), names)
             if not holds(self.objects, self.token):
                 raise RunError(f"{self.url}: the run went on without this attempt at {path}")
-            if is_again:
-                self.objects.put(path, record)
-                there = record
-            else:
-                there = self.objects.create(path, record)
         except BaseException:
             self._discard(names)
             raise
+        # An error does not tell whether the record is there now, or will be: what it names has to stay.
+        if is_again:
+            self.objects.put(path, record)
+            there = record
+        else:
+            there = self.objects.create(path, record)
         if there != record:
             self._discard(names)
         for name in names:
@@ -167,10 +168,15 @@ def _make_stage(url: str) -> Path:
     import shutil
     import tempfile
 
-    start = f"gristmill-{blake3(url.encode()).hexdigest()[:12]}"
+    # Others may share the folder: processes of theirs are not known by their numbers here.
+    start = f"gristmill-{_short_hash(url)}-{_short_hash(' '.join(here()))}"
     for left in glob(os.path.join(escape(tempfile.gettempdir()), f"{start}-*-*")):
         pid = left.rsplit("-", 2)[1]
         if pid.isdecimal() and not is_process_alive(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
     with reported(Path(tempfile.gettempdir())):
         return Path(tempfile.mkdtemp(prefix=f"{start}-{os.getpid()}-"))
+
+
+def _short_hash(text: str) -> str:
+    return blake3(text.encode()).hexdigest()[:12]
