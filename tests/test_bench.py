@@ -1,9 +1,13 @@
 """`gristmill bench`: a tiny one end to end with real processes, and its parts."""
 
+import gzip
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from gristmill import bench, cli
 from gristmill.bench import BenchReport, Measurement, baseline, first_difference, load_documents
@@ -164,6 +168,28 @@ def test_the_field_of_the_text_may_be_named(tmp_path):
     path.write_text('{"id": 7, "body": "one"}\n', encoding="utf-8")
     assert load_documents(BenchConfig(texts=(str(path),), text_field="body")) == ["one"]
     with pytest.raises(InputError, match=r"no field 'text' .* --text-field may be body"):
+        load_documents(BenchConfig(texts=(str(path),)))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.jsonl.gz", "a.csv", "a.parquet", "folder"])
+def test_what_a_run_reads_is_read(name, tmp_path):
+    path, lines = tmp_path / name, b'{"text": "one"}\n{"text": "two\\n\\nlines"}\n'
+    if name == "a.csv":
+        path.write_text('text\none\n"two\n\nlines"\n')
+    elif name == "a.parquet":
+        pq.write_table(pa.table({"text": ["one", "two\n\nlines"]}), path)
+    elif name == "folder":
+        path.mkdir()
+        (path / "a.jsonl").write_bytes(lines)
+    else:
+        path.write_bytes(zstandard.compress(lines) if name.endswith("zst") else gzip.compress(lines))
+    assert load_documents(BenchConfig(texts=(str(path),))) == ["one", "two\n\nlines"]
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "one"}\n' * 1000)[:-10])
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz"):
         load_documents(BenchConfig(texts=(str(path),)))
 
 

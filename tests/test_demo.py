@@ -36,6 +36,20 @@ def test_the_demo_can_be_shown_again(tmp_path, capsys, monkeypatch):
     assert read_manifest(tmp_path / "demo" / "packed").ledger.documents_encoded > demo.NUM_DOCS
 
 
+def test_the_demo_writes_over_nothing_of_the_users(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "library_patterns", lambda _root: [])
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "a.jsonl").write_text('{"text": "a"}\n')
+    assert cli.main(["demo", "--output", str(tmp_path / "corpus")]) == 2
+    assert "holds something else; name another folder" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "corpus").iterdir()] == ["a.jsonl"]
+    demo.prepare_demo(tmp_path / "demo")
+    (tmp_path / "demo" / "packed.yaml").write_text("# mine\n")
+    assert cli.main(["demo", "--output", str(tmp_path / "demo")]) == 2
+    assert "packed.yaml: is not as the demo writes it" in capsys.readouterr().err
+    assert (tmp_path / "demo" / "packed.yaml").read_text() == "# mine\n"
+
+
 @pytest.mark.parametrize("command", ["train", "plan", "tokenize"])
 def test_every_command_is_shown_before_it_runs(tmp_path, capsys, monkeypatch, command):
     monkeypatch.setattr(demo, "library_patterns", lambda _root: [])

@@ -306,15 +306,18 @@ def test_a_damaged_or_unusable_cache_counts_for_nothing(monkeypatch, tmp_path):
 # Twins
 
 
-def test_the_rank_twin_is_tiktoken():
+@pytest.mark.parametrize(
+    "pattern", [made.GPT2_PATTERN, r"\w+|\W+", r"[\w']+|[^\w']+", r"\\w|\w|[^\W\d]|\d{1,2}+|\s+$|."]
+)
+def test_the_rank_twin_is_tiktoken(pattern):
     table = made.ranks()
-    twin = rank_twin(table, made.GPT2_PATTERN, specials={SPECIAL: 9000}, id_offset=7)
-    reference = rank_tokenizer()
+    twin = rank_twin(table, pattern, specials={SPECIAL: 9000}, id_offset=7)
+    reference = tiktoken.Encoding("own", pat_str=pattern, mergeable_ranks=table, special_tokens={})
     for document in DOCUMENTS:
         buffer, offsets = flatten_texts([document])
         ids = twin.encode_batch(buffer, offsets, special_tokens="text", num_threads=1)[0]
         assert (ids - 7).tolist() == reference.encode_ordinary(document)
-        assert twin.decode(ids).decode() == document
+        assert twin.decode(ids).decode() == reference.decode((ids - 7).tolist())
 
 
 @pytest.mark.parametrize("add_dummy_prefix", [True, False])

@@ -13,6 +13,7 @@ import zstandard
 
 from gristmill import GristmillError, cli
 from gristmill.config import ReadConfig
+from gristmill.errors import ConfigError
 from gristmill.plan import choose_unit_bytes, cut_units
 from gristmill.read import list_inputs
 from gristmill.report import sampling
@@ -39,6 +40,13 @@ def disk_bytes(folder):
     """Bytes of all files of a run; a file with several names counts once."""
     found = {path.stat().st_ino: path.stat().st_size for path in folder.glob("*/*") if path.suffix != ".json"}
     return sum(found.values())
+
+
+def test_a_unit_for_every_byte_is_refused():
+    config = ReadConfig(inputs=("made",), unit_bytes=1)
+    with pytest.raises(ConfigError, match="into 3,000,000 units"):
+        choose_unit_bytes(config, 3_000_000)
+    assert choose_unit_bytes(config, 3_000) == 1
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,12 @@ import numpy as np
 
 from gristmill.bench_methods import METHODS, REFERENCES, Ids, Offsets, check_documents
 from gristmill.bench_worker import Job, Outcome
-from gristmill.config import BenchConfig
-from gristmill.errors import InputError, TokenizerFormatError, UnsupportedTokenizerError
+from gristmill.config import BenchConfig, ReadConfig
+from gristmill.errors import BadFileError, InputError, TokenizerFormatError, UnsupportedTokenizerError
 from gristmill.load.folder import explain_absence, find_tokenizer_file
 from gristmill.load.hub import download_tokenizer, looks_like_hub_name
+from gristmill.read import Blocks, find_inputs, read_slice, slice_file
+from gristmill.read.find import COMPRESSIONS, FORMATS
 from gristmill.run.machine import processor_name
 from gristmill.sample import made_documents, train_sample_tokenizer
 
@@ -98,6 +100,10 @@ def find_tokenizer(name: str) -> Path:
     raise TokenizerFormatError(explain_absence(name))
 
 
+BLOCK_BYTES = 4 << 20
+MAX_DOCUMENT_BYTES = 1 << 30
+
+
 def all_plans(threads: int) -> list[Plan]:
     """List every method, on one thread and on several where it can use them."""
     plans = []
@@ -120,13 +126,32 @@ def load_documents(config: BenchConfig) -> list[str]:
     """Read up to `num_docs` documents from the user's files, or make them from the embedded text."""
     if not config.texts:
         return made_documents(config.num_docs)
-    files = (read_text_file(Path(text), config.text_field) for text in config.texts)
+    files = (read_input(Path(text), config.text_field) for text in config.texts)
     found = itertools.chain.from_iterable(files)
     documents = list(itertools.islice(found, config.num_docs))
     if not documents:
         raise InputError(f"{', '.join(config.texts)}: no text in it")
     check_documents(documents)
     return documents
+
+
+def read_input(path: Path, text_field: str) -> Iterator[str]:
+    """Yield documents: of a folder, and of what is neither plain text nor JSONL, those a run would read."""
+    is_plain = path.suffix not in COMPRESSIONS and FORMATS.get(path.suffix, "text") in ("text", "jsonl")
+    if is_plain and not path.is_dir():
+        yield from read_text_file(path, text_field)
+        return
+    config = ReadConfig(inputs=(str(path),), text_field=text_field)
+    blocks = Blocks(BLOCK_BYTES, MAX_DOCUMENT_BYTES, memory_map=False, read_ahead=False)
+    for index, file in enumerate(find_inputs(config).files):
+        for part in slice_file(index, file, config, MAX_DOCUMENT_BYTES):
+            try:
+                for batch in read_slice(file, part, config, blocks):
+                    ends = batch.offsets.tolist()
+                    for begin, end in itertools.pairwise(ends):
+                        yield batch.text[begin:end].tobytes().decode()
+            except BadFileError as error:
+                raise InputError(f"{file.path}: {error}") from error
 
 
 def read_text_file(path: Path, text_field: str = "text") -> Iterator[str]:

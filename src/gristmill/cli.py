@@ -197,9 +197,11 @@ def add_bench(bench: argparse.ArgumentParser) -> None:
     """Describe `bench`; absent options are left out, so that their defaults live in config alone."""
     bench.argument_default = argparse.SUPPRESS
     default = BenchConfig()
-    bench.add_argument("texts", nargs="*", metavar="FILE", help="text or JSONL (default: embedded text)")
+    bench.add_argument(
+        "texts", nargs="*", metavar="FILE", help="anything that tokenize reads (default: embedded text)"
+    )
     bench.add_argument("-t", "--tokenizer", help="file, folder or hub name (default: a small one)")
-    bench.add_argument("--text-field", help=f"of JSONL, no path (default: {default.text_field})")
+    bench.add_argument("--text-field", help=f"a name, no path (default: {default.text_field})")
     bench.add_argument(
         "--num-docs", type=int, help=f"use the first so many documents (default: {default.num_docs})"
     )

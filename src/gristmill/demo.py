@@ -7,7 +7,7 @@ import glob
 import os
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import msgspec
 from gristmill.bench import first_difference
 from gristmill.bench_methods import METHODS
 from gristmill.bench_report import align
+from gristmill.errors import InputError
 from gristmill.files import write_whole
 from gristmill.sample import made_documents, sample_documents
 from gristmill.tokenizer import Tokenizer, load_tokenizer
@@ -100,6 +101,8 @@ class Demo(msgspec.Struct, frozen=True, kw_only=True):
 def prepare_demo(folder: Path) -> Demo:
     """Find text, and write jobs that train a tokenizer on it and use that."""
     folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "train.yaml").exists() and next(folder.iterdir(), None) is not None:
+        raise InputError(f"{folder}: holds something else; name another folder (gristmill demo -o FOLDER)")
     patterns = library_patterns(Path(sysconfig.get_paths()["stdlib"]))
     documents = read_documents(patterns)
     source = "Python's standard library on this machine"
@@ -108,7 +111,7 @@ def prepare_demo(folder: Path) -> Demo:
     else:
         documents, source = sample_documents() + made_documents(NUM_DOCS), "embedded in this package"
         lines = b"".join(msgspec.json.encode({"text": document}) + b"\n" for document in documents)
-        write_whole(folder / "corpus.jsonl", lines)
+        _write_once({folder / "corpus.jsonl": lines})
         read = "  inputs:" + _listed([str(folder / "corpus.jsonl")])
     demo = Demo(
         folder=folder,
@@ -122,16 +125,27 @@ def prepare_demo(folder: Path) -> Demo:
 
 
 def _write_jobs(demo: Demo, read: str) -> None:
-    demo.tokenizer.mkdir(exist_ok=True)
-    # A tokenizer.json leaves it to this file to say which token ends a document.
-    write_whole(demo.tokenizer / "tokenizer_config.json", msgspec.json.encode({"eos_token": END}))
     trained = _quoted(str(demo.tokenizer / "tokenizer.json"))
     training = TRAINING.format(read=read, vocab_size=VOCAB_SIZE, end=END, tokenizer=trained)
-    write_whole(demo.folder / "train.yaml", training.encode())
+    files = {demo.folder / "train.yaml": training.encode()}
     for name, text in (("packed", PACKED), ("megatron", DOCUMENTS)):
         output = _quoted(str(demo.folder / name))
         job = text.format(tokenizer=_quoted(str(demo.tokenizer)), read=read, output=output)
-        write_whole(demo.folder / f"{name}.yaml", job.encode())
+        files[demo.folder / f"{name}.yaml"] = job.encode()
+    # A tokenizer.json leaves it to this file to say which token ends a document.
+    files[demo.tokenizer / "tokenizer_config.json"] = msgspec.json.encode({"eos_token": END})
+    demo.tokenizer.mkdir(exist_ok=True)
+    _write_once(files)
+
+
+def _write_once(files: Mapping[Path, bytes]) -> None:
+    """Files that are not there yet; one that the user has changed stays."""
+    for path, content in files.items():
+        if path.exists() and path.read_bytes() != content:
+            remedy = "move it away, or name another folder (gristmill demo -o FOLDER)"
+            raise InputError(f"{path}: is not as the demo writes it, and would be written over; {remedy}")
+    for path, content in files.items():
+        write_whole(path, content)
 
 
 def library_patterns(root: Path) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from gristmill.config import SMALL_BYTES, ReadConfig, TokenizeConfig, TrainConfig
+from gristmill.errors import ConfigError
 from gristmill.job import byte_size
 from gristmill.layout import Layout
 from gristmill.read import InputFile, Slice, slice_file
@@ -23,6 +24,9 @@ UNITS_AT_ONCE = 4
 """Units are a multiple of so many, where each can have its size: two or four workers then end together."""
 MAX_SLICES = 512
 """Of a unit, so that many tiny files keep every worker busy."""
+MAX_SMALL_UNITS = 200_000
+SMALL_UNIT_BYTES = 1_000_000
+"""So many units of less than this are no job anybody means: each has files of its own."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -91,7 +95,13 @@ def cut_units(
 def choose_unit_bytes(config: ReadConfig, total_bytes: int, least_bytes: int = MIN_UNIT_BYTES) -> int:
     """Many units, but none so small that committing it would cost more than encoding it."""
     if config.unit_bytes is not None:
-        return byte_size(config.unit_bytes, name="read.unit_bytes")
+        size = byte_size(config.unit_bytes, name="read.unit_bytes")
+        if total_bytes // size > MAX_SMALL_UNITS and size < SMALL_UNIT_BYTES:
+            raise ConfigError(
+                f"read.unit_bytes={config.unit_bytes} cuts the input into {total_bytes // size:,} units, "
+                f"each with files of its own; set it to {SMALL_UNIT_BYTES:,} or more, or leave it out"
+            )
+        return size
     num_easy = UNITS_AT_ONCE if total_bytes < SMALL_BYTES else UNITS_WANTED // 2
     easy_bytes = min(total_bytes // num_easy, EASY_UNIT_BYTES)
     size = min(max(total_bytes // UNITS_WANTED, easy_bytes, least_bytes), MAX_UNIT_BYTES)

@@ -54,10 +54,17 @@ def rank_twin(
     return SlowEngine(encode, lambda ids: b"".join(by_id[i] for i in ids), specials=specials, parallel=False)
 
 
+JOIN_CONTROLS = r"\x{200C}\x{200D}"
+WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}" + JOIN_CONTROLS + "]"
+OTHERS = {r"\w": WORD, r"\W": WORD.replace("[", "[^", 1)}
+"""Escapes that have another meaning: Oniguruma takes join controls for no part of a word."""
+
+
 def _as_oniguruma(pattern: str) -> str:
     # {n,m}+ is possessive in Rust's syntax and repeated in Oniguruma's; $ is the end of the text and of a
     # line.
-    return re.sub(r"(?<!\\)\$", r"\\z", re.sub(r"(\{\d+(?:,\d*)?\})\+", r"\1", pattern))
+    pattern = re.sub(r"(?<!\\)\$", r"\\z", re.sub(r"(\{\d+(?:,\d*)?\})\+", r"\1", pattern))
+    return re.sub(r"\\.", lambda escape: OTHERS.get(escape[0], escape[0]), pattern, flags=re.DOTALL)
 
 
 def merge_scores(text: str, scores: Mapping[str, float]) -> list[str]:

@@ -18,7 +18,7 @@ from gristmill.read import InputFile, find_inputs, is_remote
 from gristmill.report.disk import Counts, estimate_disk
 from gristmill.report.explain import explain_run
 from gristmill.report.sampling import Kind, KindCounts, Sample, take_sample
-from gristmill.report.words import of_bytes, plural
+from gristmill.report.words import of_bytes
 from gristmill.run.budget import BLOCK_COST, RUN_BYTES, Budget, settle_budget
 from gristmill.run.folder import read_manifest, read_plan
 from gristmill.run.loading import load_configured
@@ -240,10 +240,7 @@ def _machine_warnings(budget: Budget) -> list[str]:
     """What is asked for and is not there; of a cluster that is not known here."""
     if budget.backend == "ray":
         return []
-    found, cores, available = [], num_cores(), available_memory()
-    if budget.num_workers > cores:
-        number = budget.num_workers
-        found.append(f"run.workers is {number}; more than the {plural(cores, 'core')} do not help")
+    found, available = [], available_memory()
     if budget.memory_bytes > available:
         found.append(
             f"run.memory is {of_bytes(budget.memory_bytes)}, and {of_bytes(available)} are available now: "

@@ -51,7 +51,8 @@ def render_result(result: RunResult) -> str:
         facts["resumed"] = _resumed(result.last)
         facts |= {"time": _time(result.last, result.loading_s), "stages": _stages(result.last.stage_s)}
         facts["slowest"] = render_bottleneck(result.last.stage_s, result.last.advice)
-        facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"
+        if result.last.peak_memory_bytes:  # nothing was measured where only the end was left to do
+            facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"
     facts["warnings"] = render_warnings(result.warnings)
     return _render(facts)
 
@@ -209,7 +210,7 @@ def _time(last: Snapshot, loading_s: float) -> str:
     took += f" ({duration(loading_s)} of it loading)" if loading_s else ""
     if last.units_before == last.units_total:
         return f"{took}; only the end of the run was left to do"
-    rate = f"{of_bytes(last.bytes_per_s)}/s, {of_count(last.tokens_per_s)} tokens/s"
+    rate = f"{of_bytes(last.bytes_per_s)} of input/s, {of_count(last.tokens_per_s)} tokens/s"
     return f"{took}, {rate}, {workers_of(last)}"
 
 

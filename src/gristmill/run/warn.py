@@ -23,6 +23,7 @@ from gristmill.read import Listing
 from gristmill.records import Ledger, Manifest
 from gristmill.run.process import choose_backend, encodes_on_gpu
 from gristmill.run.quarantine import explain_fault, first_bad_file
+from gristmill.run.resources import num_cores
 
 MAX_NAMES_SHOWN = 3
 ALPHABET_SHARE = 0.25
@@ -141,6 +142,10 @@ def bad_file_warnings(folder: Path, ledger: Ledger) -> list[str]:
 
 
 def _workers(config: TokenizeConfig) -> list[str]:
+    cores = num_cores()
+    if (config.run.workers or 1) > cores and choose_backend(config) != "ray":
+        what = f"the {cores} cores do" if cores > 1 else "one core does"
+        return [f"run.workers is {config.run.workers}; more than {what} not help, and each takes memory"]
     if (config.run.workers or 1) == 1 or choose_backend(config) != "inline":
         return []
     if config.run.preset != "streaming":

@@ -7,6 +7,7 @@ from gristmill.verify import Check, Verification
 
 MAX_FAULTS = 20
 """Shown of one check."""
+REMEDY = "remove the files named and give the command that made them again, or the same with --force"
 
 
 def render_verification(found: Verification) -> str:
@@ -14,7 +15,7 @@ def render_verification(found: Verification) -> str:
     lines = [line for check in found.checks for line in _render_check(check)]
     num_faults = sum(len(check.faults) for check in found.checks)
     if not found.is_sound:
-        verdict = f"is DAMAGED: {num_faults:,} fault{'s' if num_faults > 1 else ''}"
+        verdict = f"is DAMAGED: {num_faults:,} fault{'s' if num_faults > 1 else ''}\n{REMEDY}"
     elif not found.is_complete:
         verdict = "is what it says it is, as far as it could be checked"
     else:
