@@ -39,7 +39,7 @@ def test_the_limit_that_decides_the_workers_is_named(tokenizer, corpus, tmp_path
 
 
 def with_cores(monkeypatch, number):
-    for module in ("run.budget", "run.process", "report.explain", "report.estimate"):
+    for module in ("run.budget", "run.process", "run.warn", "report.explain", "report.estimate"):
         monkeypatch.setattr(f"gristmill.{module}.num_cores", lambda: number)
 
 

@@ -1,6 +1,7 @@
 """Every file a tokenizer can come from gives the ids of the library it belongs to."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -245,6 +246,51 @@ def test_unigram_and_wordpiece_run_through_the_reference(tmp_path):
         assert name in tokenizer.why_not_native
         assert tokenizer.encode("ab").tolist() == reference.encode("ab").ids
         assert tokenizer.unk_id == 0
+
+
+def sentencepiece_file(path, pieces):
+    """A BPE model with byte fallback and these pieces, written field by field."""
+
+    def field(number, content):
+        size, varint = len(content), b""
+        while size > 127:
+            varint, size = varint + bytes([size & 127 | 128]), size >> 7
+        return bytes([number << 3 | 2]) + varint + bytes([size]) + content
+
+    def piece(text, score, kind):
+        return field(1, field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + bytes([24, kind]))
+
+    content = piece("<unk>", 0.0, 2) + piece("<s>", 0.0, 3) + piece("</s>", 0.0, 3)
+    content += b"".join(piece(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256))
+    content += b"".join(piece(text, score, 1) for text, score in pieces)
+    content += field(2, b"\x18\x02\x98\x02\x01")
+    path.write_bytes(content + field(3, field(1, b"identity") + b"\x18\x00\x20\x00\x28\x01"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "why"),
+    [
+        ([("▁", -9.0), ("a", -1.0), ("b", -2.0), ("ab", -3.0), ("abé", -4.0)], "abé", "which is no piece"),
+        ([("▁", -9.0), ("r", -1.0), ("l", -1.0), ("d", -1.0), ("rl", -0.0), ("ld", 0.0)], "rld", "-0.0"),
+    ],
+)
+def test_merges_that_sentencepiece_does_otherwise_are_left_to_it(pieces, text, why, tmp_path):
+    path = sentencepiece_file(tmp_path / "tokenizer.model", pieces)
+    tokenizer = gristmill.load_tokenizer(path)
+    assert tokenizer.engine_name == "slow"
+    assert why in tokenizer.why_not_native
+    reference = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert tokenizer.encode(text).tolist() == reference.encode_as_ids(text)
+
+
+@pytest.mark.parametrize("others", [["<|a|>b"], ["<|a|>\n\n", "<|a|>\n"]])
+def test_special_tokens_of_ranks_that_begin_one_another_are_refused(others, tmp_path):
+    table = made.ranks()
+    specials = {text: len(table) + i for i, text in enumerate(["<|a|>", *others])}
+    path = write(tmp_path / "own.tiktoken", made.rank_file(table))
+    with pytest.raises(UnsupportedTokenizerError, match=r"'<\|a\|>' begins"):
+        gristmill.load_tokenizer(path, pattern=made.GPT2_PATTERN, special_tokens=specials)
 
 
 def test_a_special_token_that_is_a_piece_of_a_unigram_model_cannot_be_forged(tmp_path):

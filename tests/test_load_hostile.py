@@ -313,6 +313,32 @@ def test_every_truncation_of_a_sentencepiece_model_ends_in_our_error_or_a_smalle
     assert all(size < whole for size in loaded)
 
 
+# What would take for ever, or cannot be read
+
+
+def test_a_pattern_that_stalls_its_reference_is_not_waited_for(tmp_path):
+    value = made.byte_level_json(vocab_size=260)
+    regex = {"Regex": r"(?:[^\n]|.){19}[\x{10FFF0}-\x{10FFFE}]"}
+    value["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Split", "pattern": regex, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        ],
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    start = time.process_time()
+    tokenizer = gristmill.load_tokenizer(tmp_path / "tokenizer.json")
+    assert time.process_time() - start < 30  # 5 and a line of text; a minute if it were waited for
+    assert "its reference takes over 5 s" in tokenizer.why_not_native
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").symlink_to("/proc/self/mem")
+    with pytest.raises(TokenizerFormatError, match=r"tokenizer\.json: cannot be read \("):
+        gristmill.load_tokenizer(tmp_path / "tokenizer.json")
+
+
 # What is no file
 
 

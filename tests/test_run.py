@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import gristmill
+import made_tokenizers as made
 from gristmill.config import RunConfig
 from gristmill.errors import ConfigError, InputError, ResumeError, RunError
 from gristmill.job import read_job_file
@@ -327,3 +328,12 @@ def test_ten_thousand_tiny_files_are_read(tokenizer, tmp_path):
     result = run(tokenizer, tmp_path / "tiny", tmp_path / "out", run__backend="local", run__workers=2)
     assert result.manifest.ledger.documents_encoded == 10_000
     shutil.rmtree(tmp_path / "tiny")
+
+
+def test_a_tokenizer_whose_ids_are_random_is_refused(corpus, tmp_path):
+    value = made.byte_level_json()
+    value["model"]["dropout"] = 0.5
+    (tmp_path / "tokenizer.json").write_text(json.dumps(value))
+    for engine in ("auto", "tokenizers"):
+        with pytest.raises(ConfigError, match="has a dropout"):
+            run(tmp_path / "tokenizer.json", corpus, tmp_path / "out", tokenizer__engine=engine)

@@ -340,6 +340,14 @@ def test_a_damaged_manifest_is_a_fault(copy):
     assert "manifest.json" in fault
 
 
+def test_a_missing_record_of_the_tails_is_found_beside_a_sample(tokenizer, corpus, tmp_path):
+    options = {"write__format": "parquet", "pack__mode": "best_fit", "pack__sequence_length": 256}
+    run(tokenizer, corpus, tmp_path / "out", **options, **SMALL)
+    last = sorted((tmp_path / "out" / "units").glob("*.json"))[-1]
+    last.unlink()
+    assert any(f"units/{last.name}: is missing" in fault for fault in faults_of(tmp_path / "out", sample=5))
+
+
 def test_a_missing_unit_record_is_found(copy):
     folder = copy("rows")
     (folder / "units" / "00002.json").unlink()

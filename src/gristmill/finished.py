@@ -230,6 +230,8 @@ def find_occurrences(run: FinishedRun, key: int) -> list[Occurrence]:
     """Every part of a document in a row, by its place in the document."""
     found = []
     for unit in (key >> 32, len(run.plan.units)):
+        if unit not in run.records:  # of a damaged run
+            continue
         table = run.segments(unit)
         for at in np.flatnonzero(table["document"] == key).tolist():
             row = int(table[at]["row"])

@@ -241,6 +241,11 @@ class Tokenizer:
         return self._engine.name
 
     @property
+    def is_random(self) -> bool:
+        """Whether the same text has other ids each time (dropout)."""
+        return self._loaded_now is not None and self._loaded_now.is_random
+
+    @property
     def why_not_native(self) -> str | None:
         """A sentence on why the native engine does not encode, or None where it does."""
         return self._why_not_native

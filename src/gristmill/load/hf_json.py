@@ -106,6 +106,7 @@ def load_tokenizer_json(content: bytes, *, source: str, roles: Mapping[str, str]
         build_reference=build,
         build_check=build,
         reference_version=f"tokenizers {tokenizers.__version__}",
+        is_random=bool(model.dropout),
         digest=hashlib.sha256(content).hexdigest(),
         bos_id=ids.get("bos"),
         eos_id=ids.get("eos"),

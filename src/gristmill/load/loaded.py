@@ -41,6 +41,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """What the native engine is compared with: the reference, or a slow twin of ours where it is not
     installed."""
     reference_version: str
+    is_random: bool = False
+    """The same text has other ids each time, as the tokenizer is meant to."""
     digest: str = ""
     """Of what was read, where that holds more than the spec: the reference may stumble over the rest."""
     bos_id: int | None = None

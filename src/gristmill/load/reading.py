@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,7 +43,7 @@ def max_id(num_tokens: int) -> int:
 def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file of at most `limit` bytes; anything else is refused without waiting for
     it."""
-    with _open_regular(path, limit) as file:
+    with _open_regular(path, limit) as file, _named(path):
         content = file.read(limit + 1)
     if len(content) > limit:
         raise TokenizerFormatError(f"{path}: has more than {limit:,} bytes")
@@ -51,10 +53,18 @@ def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
 def digest_whole(path: Path) -> bytes:
     """A hash of the same content, of which little is held: fresh memory takes longer than hashing it."""
     digest, room = blake3(), memoryview(bytearray(PART_BYTES))
-    with _open_regular(path, MAX_FILE_BYTES) as file:
+    with _open_regular(path, MAX_FILE_BYTES) as file, _named(path):
         while size := file.readinto(room):
             digest.update(room[:size])
     return digest.digest()
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TokenizerFormatError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def _open_regular(path: Path, limit: int) -> io.BufferedReader:

@@ -7,6 +7,7 @@ everything else, Unigram above all, runs through the `sentencepiece` package.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -105,6 +106,7 @@ def _spec(proto: _Proto, specials: dict[str, int]) -> TokenizerSpec:
     _require_equal_user_defined(proto, user_defined)
     byte_ids = _byte_ids(proto)
     normal = [i for i, kind in enumerate(proto.types) if kind == NORMAL]
+    _require_plain_merges([proto.pieces[i] for i in normal], [proto.scores[i] for i in normal])
     added = [AddedToken(id=id_, content=text, special=True) for text, id_ in specials.items()]
     # sentencepiece looks for these in normalised text, longest first, and merges nothing with them: as
     # added tokens.
@@ -141,6 +143,15 @@ def _require_known(proto: _Proto) -> None:
         raise UnsupportedTokenizerError("it has a control symbol of one character, which text can spell")
     if UNUSED in proto.types:
         raise UnsupportedTokenizerError("it has unused pieces, which are cut again after merging")
+
+
+def _require_plain_merges(pieces: list[str], scores: list[float]) -> None:
+    characters = {piece for piece in pieces if len(piece) == 1}
+    if alone := set().union(*pieces) - characters:
+        # sentencepiece merges such a character as any other; it is bytes only where nothing took it.
+        raise UnsupportedTokenizerError(f"its pieces hold {min(alone)!r}, which is no piece itself")
+    if len({math.copysign(1.0, score) for score in scores if score == 0.0}) > 1:
+        raise UnsupportedTokenizerError("it has scores of 0.0 and of -0.0, which sentencepiece tells apart")
 
 
 def _require_equal_user_defined(proto: _Proto, user_defined: list[int]) -> None:

@@ -7,13 +7,19 @@ Those come from the encoding's name, from the caller, or (Llama's tokenizer.mode
 from __future__ import annotations
 
 import binascii
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from gristmill.engines import Engine
-from gristmill.errors import ConfigError, MissingPackageError, TokenizerFormatError
+from gristmill.errors import (
+    ConfigError,
+    MissingPackageError,
+    TokenizerFormatError,
+    UnsupportedTokenizerError,
+)
 from gristmill.load.loaded import Loaded, check_vocabulary, fingerprint_spec, package_version
 from gristmill.load.reading import MAX_PATTERN_CHARACTERS, MAX_TOKEN_CHARACTERS, max_id
 from gristmill.pattern import PATTERNS
@@ -299,6 +305,13 @@ def _check_specials(specials: dict[str, int], ranks: dict[bytes, int], id_offset
         if id_ in used:
             raise TokenizerFormatError(
                 f"{source}: special token {text!r} has id {id_}, which is an ordinary token's"
+            )
+    ordered = sorted(specials)
+    for short, long in itertools.pairwise(ordered):  # whatever begins others stands right before one of them
+        if long.startswith(short):
+            raise UnsupportedTokenizerError(
+                f"{source}: special token {short!r} begins {long!r}, and which of them tiktoken finds in "
+                "a text depends on how it hashes them; leave one out"
             )
 
 

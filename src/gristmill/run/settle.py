@@ -62,7 +62,12 @@ def settle_sizes(config: TokenizeConfig) -> TokenizeConfig:
 
 
 def facts_of(tokenizer: Tokenizer, name: str) -> TokenizerFacts:
-    """The facts of a loaded tokenizer."""
+    """The facts of a loaded tokenizer; one whose ids are random is refused."""
+    if tokenizer.is_random:
+        raise ConfigError(
+            f"{name}: has a dropout, so that every run would give other ids; "
+            "set model.dropout to null in its tokenizer.json"
+        )
     return TokenizerFacts(
         name=name,
         fingerprint=tokenizer.fingerprint,

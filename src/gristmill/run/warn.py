@@ -145,7 +145,7 @@ def _workers(config: TokenizeConfig) -> list[str]:
     cores = num_cores()
     if (config.run.workers or 1) > cores and choose_backend(config) != "ray":
         what = f"the {cores} cores do" if cores > 1 else "one core does"
-        return [f"run.workers is {config.run.workers}; more than {what} not help, and each takes memory"]
+        return [f"run.workers is {config.run.workers}; more than {what} not help"]
     if (config.run.workers or 1) == 1 or choose_backend(config) != "inline":
         return []
     if config.run.preset != "streaming":
