@@ -3,7 +3,8 @@
     python benchmarks/exactness.py --tokenizers DIR --corpus FILE.jsonl --random 1000000
 
 For every tokenizer under DIR (none given: one trained on embedded text): all documents of the corpus, every
-code point alone and between letters, digits, spaces and newlines, and random strings over a nasty alphabet.
+code point alone and between letters, digits, spaces and newlines, random strings over a nasty alphabet, and
+random Chinese and Japanese.
 A text with other ids is cut down to a smallest one that still differs, and printed.
 """
 
@@ -40,6 +41,11 @@ NASTY = [
     *("'s", "'S", "'ll", "'LL", "\u2019s", "'\u017f", "\r\n", "\n\n", "  ", "    ", "\t\t", "the", " the"),
     *("<s>", "</s>", "<unk>", "<pad>", "<0x0A>", "<0xE6>", "<|endoftext|>", "<|im_start|>", "[UNK]", "ing"),
 ]
+DENSE = [
+    *"的一是不了在人有我他这个上们来到时大地为子中你说生国年着就那和要她出也得里后自以会家可下而过天去能对小多然于心学么之都好看起发当没成只如事把还用第样道想作种开",
+    *"のにはをたがでてとしれさいるあこなりもらまそよかっんくアイウエオカキクンース日本語国会社年月新今大時間事",
+    *"。、，．！？：；「」（）《》…—・～　１２Ａ〇々",
+]
 # fmt: on
 
 
@@ -62,7 +68,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizers", type=Path, help="folder with tokenizer folders or files")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="these tokenizers only")
     parser.add_argument("--corpus", type=Path, help="JSONL (field `text`) or plain text; none: embedded text")
-    parser.add_argument("--random", type=int, default=100_000, help="random strings a tokenizer")
+    parser.add_argument("--random", type=int, default=100_000, help="strings of each kind of chance")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-code-points", action="store_true", help="leave the code points out")
     return parser.parse_args()
@@ -81,6 +87,7 @@ def check(name: str, source: str, arguments: argparse.Namespace) -> bool:
     if not arguments.no_code_points:
         kinds["code points"] = code_points()
     kinds["random"] = random_strings(arguments.random, arguments.seed)
+    kinds["dense"] = dense_strings(arguments.random, arguments.seed)
     num_wrong = 0
     for kind, texts in kinds.items():
         num_texts, wrong = compare(native, reference, texts)
@@ -125,6 +132,16 @@ def random_strings(num_texts: int, seed: int) -> Iterator[str]:
         if choose.random() < 0.1:
             parts.append(chr(choose.choice([choose.randrange(0xD800), choose.randrange(0xE000, 0x110000)])))
         yield "".join(parts)
+
+
+def dense_strings(num_texts: int, seed: int) -> Iterator[str]:
+    """Common characters of Chinese and Japanese, any others of theirs, and now and then a nasty part."""
+    choose = random.Random(seed)
+    for _ in range(num_texts):
+        kinds = choose.choices((DENSE, "any", NASTY), (20, 4, 1), k=choose.randint(1, 60))
+        yield "".join(
+            chr(choose.randrange(0x3000, 0xA000)) if kind == "any" else choose.choice(kind) for kind in kinds
+        )
 
 
 def compare(native: Encoder, reference: Encoder, texts: Iterable[str]) -> tuple[int, list[str]]:

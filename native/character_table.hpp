@@ -6,16 +6,9 @@
 
 #include "bloom.hpp"
 #include "memory.hpp"
+#include "unguessed.hpp"
 
 namespace gristmill {
-
-// The same number, of which the compiler knows nothing: it makes no branch on where it came from.
-inline uint32_t unguessed(uint32_t value) {
-#if defined(__GNUC__)
-    __asm__("" : "+r"(value));
-#endif
-    return value;
-}
 
 class CharacterTable {
 public:

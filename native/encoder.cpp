@@ -56,11 +56,12 @@ std::unique_ptr<Transducer> word_transducer(const Model& model) {
 
 Encoder::Encoder(const Program& program, size_t cache_bytes)
     : program_(program), table_(cache_bytes), parts_(*program.model, table_, nullptr), pieces_(*program.model, table_, &parts_),
-      characters_(*program.model, parts_) {}
+      characters_(*program.model, parts_), dense_(*program.model, parts_),
+      may_be_dense_(DenseEncoder::is_for(*program.model) && !program.is_cut_freely) {}
 
 size_t Encoder::memory_bytes() const {
     size_t pieces = chain_pieces_[0].capacity() + chain_pieces_[1].capacity();
-    return table_.memory_bytes() + parts_.memory_bytes() + pieces_.memory_bytes() + ends_.capacity() * sizeof(uint32_t) + pieces * sizeof(PlainSplitter::Piece) +
+    return table_.memory_bytes() + parts_.memory_bytes() + pieces_.memory_bytes() + dense_.memory_bytes() + ends_.capacity() * sizeof(uint32_t) + pieces * sizeof(PlainSplitter::Piece) +
            normalized_.capacity() + prefixed_.capacity();
 }
 
@@ -164,11 +165,21 @@ void Encoder::encode_by_transducer(std::string_view text) {
         size_t size = end - begin;
         if (ends_.size() < size) ends_.resize(size);
         auto pieces = transducer.split(bytes + begin, 0, size, end == text.size(), ends_.data());
+        bool is_dense = may_be_dense_ && size <= DenseEncoder::kMostBytes && DenseEncoder::is_dense(bytes + begin, size);
+        if (is_dense) dense_.start_marking(size);
         uint32_t start = 0;
         for (size_t i = 0; i < pieces.num_runs; ++i) {
             auto run = pieces.runs[i];
-            pieces_.add(bytes + begin, text.size() - begin, start, run.ends, run.count);
+            if (is_dense) {
+                dense_.mark_ends(run.ends, run.count);
+            } else {
+                pieces_.add(bytes + begin, text.size() - begin, start, run.ends, run.count);
+            }
             start = run.ends[run.count - 1];
+        }
+        if (is_dense) {
+            pieces_.flush();
+            dense_.encode(bytes + begin, size, text.size() - begin, *out_);
         }
         begin = end;
     }

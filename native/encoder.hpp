@@ -9,6 +9,7 @@
 
 #include "added_tokens.hpp"
 #include "encoder_characters.hpp"
+#include "encoder_dense.hpp"
 #include "encoder_pieces.hpp"
 #include "model.hpp"
 #include "normalize.hpp"
@@ -71,6 +72,8 @@ private:
     PieceTable table_;
     PieceEncoder parts_, pieces_;
     CharacterEncoder characters_;
+    DenseEncoder dense_;
+    const bool may_be_dense_;
     IdBuffer* out_ = nullptr;
     std::vector<uint32_t> ends_;
     std::vector<PlainSplitter::Piece> chain_pieces_[2];

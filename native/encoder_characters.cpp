@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "merge_few.hpp"
 #include "utf8.hpp"
 
 namespace gristmill {
 
 namespace {
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
-
-// a where the condition is 1, b where it is 0.
-uint32_t chosen(uint32_t condition, uint32_t a, uint32_t b) { return b ^ ((a ^ b) & -condition); }
 
 // Where the character before a place begins.
 size_t start_before(std::string_view text, size_t at) {
@@ -142,65 +140,17 @@ uint32_t* CharacterEncoder::merge_joints(std::string_view text, const Block& blo
         size_t count = next - j + 1;
         from = first + static_cast<uint32_t>(count);
         if (count == 2) {
-            const Merge& merge = pairs.at(places_[j]);
-            uint32_t is_merged = unguessed(PairTable::rank_for(merge, PairTable::pair(symbols_[first], symbols_[first + 1])) < kNoRank);
-            out[0] = chosen(is_merged, merge.result, symbols_[first]);
-            out[1] = symbols_[first + 1];
-            out += 2 - is_merged;
+            out = merge_two(pairs, symbols_ + first, places_[j], out);
         } else if (count == 3) {
-            out = merge_three(symbols_ + first, places_ + j, out);
-        } else if (count <= kMostSymbols && bytes_of(text)[joints_[j].offset] >= 0x80) {  // words are remembered
-            out = merge_part(symbols_ + first, places_ + j, count, out);
+            out = merge_three(pairs, symbols_ + first, places_ + j, out);
+        } else if (count <= kFewAtOnce && bytes_of(text)[joints_[j].offset] >= 0x80) {  // words are remembered
+            out = merge_few(pairs, symbols_ + first, places_ + j, count, out);
         } else {
             size_t begin = start_before(text, joints_[j].offset), last = joints_[next - 1].offset;
             out = parts_.encode_alone(text.substr(begin, last + utf8_length(bytes_of(text)[last]) - begin), out);
         }
     }
     return std::copy(symbols_ + from, symbols_ + block.num_symbols, out);
-}
-
-// The best of two pairs, then what it gives with the third symbol, without a branch.
-uint32_t* CharacterEncoder::merge_three(const uint32_t* symbols, const uint32_t* places, uint32_t* out) const {
-    const PairTable& pairs = model_.pairs();
-    const Merge &left = pairs.at(places[0]), &right = pairs.at(places[1]);
-    uint32_t left_rank = PairTable::rank_for(left, PairTable::pair(symbols[0], symbols[1]));
-    uint32_t right_rank = PairTable::rank_for(right, PairTable::pair(symbols[1], symbols[2]));
-    uint32_t is_left = unguessed(left_rank <= right_rank), is_some = unguessed(std::min(left_rank, right_rank) < kNoRank);
-    uint32_t first = chosen(is_left, left.result, symbols[0]), second = chosen(is_left, symbols[2], right.result);
-    uint64_t both = PairTable::pair(first, second);
-    const Merge& whole = pairs.at(pairs.place(both));
-    uint32_t is_whole = unguessed(PairTable::rank_for(whole, both) < kNoRank) & is_some;
-    out[0] = chosen(is_whole, whole.result, chosen(is_some, first, symbols[0]));
-    out[1] = chosen(is_some, second, symbols[1]);
-    out[2] = symbols[2];
-    return out + 3 - is_some - is_whole;
-}
-
-uint32_t* CharacterEncoder::merge_part(const uint32_t* symbols, const uint32_t* places, size_t count, uint32_t* out) const {
-    const PairTable& pairs = model_.pairs();
-    uint32_t ids[kMostSymbols + 2], ranks[kMostSymbols + 2], results[kMostSymbols + 2];  // of the pair that begins there
-    auto renew = [&](size_t i, uint32_t place) {
-        const Merge& merge = pairs.at(place);
-        ranks[i] = PairTable::rank_for(merge, PairTable::pair(ids[i], ids[i + 1]));
-        results[i] = merge.result;
-    };
-    ids[0] = ids[count + 1] = PairTable::kNothing;
-    std::copy(symbols, symbols + count, ids + 1);
-    for (size_t i = 1; i < count; ++i) renew(i, places[i - 1]);
-    for (;;) {
-        size_t best = 1;
-        for (size_t i = 2; i < count; ++i) best = ranks[i] < ranks[best] ? i : best;
-        if (count == 1 || ranks[best] == kNoRank) break;
-        ids[best] = results[best];
-        uint32_t before = pairs.place(PairTable::pair(ids[best - 1], ids[best]));
-        uint32_t after = pairs.place(PairTable::pair(ids[best], ids[best + 2]));
-        for (size_t i = best + 1; i <= count; ++i) ids[i] = ids[i + 1];
-        for (size_t i = best + 1; i + 1 < count; ++i) ranks[i] = ranks[i + 1], results[i] = results[i + 1];
-        --count;
-        renew(best - 1, before);
-        renew(best, after);
-    }
-    return std::copy(ids + 1, ids + 1 + count, out);
 }
 
 }  // namespace gristmill

@@ -35,7 +35,6 @@ private:
         size_t num_bytes, num_symbols, num_joints;
     };
     static constexpr size_t kBlock = 1024;      // bytes: symbols and joints stay in L1
-    static constexpr size_t kMostSymbols = 16;  // of a part that is merged here
     static constexpr size_t kSlack = 8;         // symbols that may be written beyond the last, to be written over
 
     struct Character {
@@ -47,8 +46,6 @@ private:
     Block write_symbols(std::string_view text, uint32_t* symbols);
     static uint32_t* copy_few(const uint32_t* symbols, size_t count, uint32_t* out);
     uint32_t* merge_joints(std::string_view text, const Block& block, uint32_t* out);
-    uint32_t* merge_three(const uint32_t* symbols, const uint32_t* places, uint32_t* out) const;
-    uint32_t* merge_part(const uint32_t* symbols, const uint32_t* places, size_t count, uint32_t* out) const;
 
     const Model& model_;
     const CharacterTable& table_;

@@ -113,14 +113,15 @@ void PieceEncoder::add_parts(const uint8_t* piece, size_t size, size_t readable)
             num_cuts += !may_cover;
         }
         for (size_t i = 0; i < num_cuts; ++i) {
-            put_part(piece + start, cuts[i] - start, readable - start, start == 0 && cuts[i] == size ? 0 : part_flag_);
+            put_part(piece + start, cuts[i] - start, readable - start, start == 0 && cuts[i] == size);
             start = cuts[i];
         }
     }
 }
 
-inline void PieceEncoder::put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag) {
+void PieceEncoder::put_part(const uint8_t* part, size_t size, size_t readable, bool is_whole) {
     if (waiting_ == kBatch) flush();
+    uint64_t flag = is_whole ? 0 : part_flag_;
     batch_[waiting_++] = size <= ShortKey::kMaxBytes ? waiting(load_key(part, size, readable), flag, part, table_.homes())
                                                      : waiting_long(view(part, size), flag);
     waiting_bytes_ += size;

@@ -23,6 +23,8 @@ public:
     void start(IdBuffer& out);
     // Pieces of a text, the first from `begin`; `readable` bytes may be read at text, and stay there until written.
     void add(const uint8_t* text, size_t readable, uint32_t begin, const uint32_t* ends, size_t count);
+    // One part of a piece. is_whole: it is all of it.
+    void put_part(const uint8_t* part, size_t size, size_t readable, bool is_whole);
     // A document ends here: the number of its ids goes to *size when they are written.
     void end_document(int64_t* size) { marks_.push_back({waiting_, size}); }
     // Writes what waits.
@@ -40,7 +42,6 @@ private:
     Waiting waiting_long(std::string_view piece, uint64_t flag) const;
     // A piece of a script that has cuts nearly everywhere: its parts.
     void add_parts(const uint8_t* piece, size_t size, size_t readable);
-    void put_part(const uint8_t* part, size_t size, size_t readable, uint64_t flag);
     // Has the pieces of cut_ encoded part by part, and remembers them.
     void encode_cut();
     bool is_cut_first(size_t i) const;

@@ -250,10 +250,24 @@ Model::Model(ModelInput input)
         }
         cover_.build(tokens_, results);
         index_characters(input.merges, results);
+        look_at_ranks(input.merges);
+        std::vector<uint32_t> whole;
+        for (uint32_t id = 0; whole_piece_first_ && id < tokens_.size(); ++id) {
+            if (!reachable_[id] && !tokens_[id].empty()) whole.push_back(id);
+        }
+        joins_.build(tokens_, results, whole);
     });
     for (uint32_t id = 0; id < tokens_.size(); ++id) {
         has_unreachable_wholes_ |= whole_piece_first_ && !tokens_[id].empty() && !reachable_[id];
     }
+}
+
+void Model::look_at_ranks(std::span<const Merge> merges) {
+    std::vector<uint32_t> rank_of(tokens_.size());  // one more than that of the merge that makes the token
+    for (const Merge& merge : merges) rank_of[merge.result] = std::max(rank_of[merge.result], merge.rank + 1);
+    do_ranks_rise_ = std::all_of(merges.begin(), merges.end(), [&](const Merge& merge) {
+        return std::max(rank_of[merge.left], rank_of[merge.right]) <= merge.rank;
+    });
 }
 
 void Model::index_tokens(const PerfectHash::Found& token_places) {

@@ -13,6 +13,7 @@
 
 #include "bloom.hpp"
 #include "character_table.hpp"
+#include "join_filter.hpp"
 #include "memory.hpp"
 #include "model_hash.hpp"
 #include "short_key.hpp"
@@ -235,9 +236,12 @@ public:
     bool may_be_long_token(uint64_t hash) const { return long_hashes_.has(hash); }
     // Is some token the id of a whole piece, though merging its bytes gives others?
     bool has_unreachable_wholes() const { return has_unreachable_wholes_; }
+    // Does every merge rank behind those that make its two tokens? Then merges happen in order of rank.
+    bool do_ranks_rise() const { return do_ranks_rise_; }
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
+    const JoinFilter& joins() const { return joins_; }
     // Built for models of characters alone, and not for all of them.
     const CharacterTable& characters() const { return characters_; }
     // The bytes an id stands for in decoded text.
@@ -249,6 +253,7 @@ private:
     void check_reachable();
     // Leaves out merges that no text can need (docs/design.md, one way to each token); they are in order.
     void prune_merges(std::vector<Merge>& merges);
+    void look_at_ranks(std::span<const Merge> merges);
     void index_tokens(const PerfectHash::Found& token_places);
     void index_characters(std::span<const Merge> merges, std::span<const uint32_t> made);
 
@@ -271,7 +276,9 @@ private:
     std::vector<uint8_t> reachable_;
     std::vector<std::pair<uint32_t, uint32_t>> last_pairs_;  // by id of a reachable token; empty once built
     bool has_unreachable_wholes_ = false;
+    bool do_ranks_rise_ = false;
     CoverFilter cover_;
+    JoinFilter joins_;
     CharacterTable characters_;
     size_t longest_token_ = 0;
 };

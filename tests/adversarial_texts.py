@@ -35,6 +35,11 @@ TEXTS = [
     "\u2581" * 100, "\u0301" * 300,
     "aA1 .\n" * 60, "\U0010ffff\ue000\ufffe\u0378", "\ud7ff\ue000", "\x7f\x80\u07ff\u0800\uffff\U00010000",
 ]
+DENSE = [
+    *"的一是不了在人有我他这个上们来到时大地为子中你说生国年着就那和要她出也得里后自以会家可下而过天去能对小多然于心学么之都好看起发当没成只如事把还用第样道想作种开",
+    *"のにはをたがでてとしれさいるあこなりもらまそよかっんくアイウエオカキクンース日本語国会社年月新今大時間事",
+    *"。、，．！？：；「」（）《》…—・～　１２Ａ〇々",
+]
 # fmt: on
 
 
@@ -51,6 +56,17 @@ def random_texts(count: int, *, seed: int, parts: Iterable[str] = ()) -> list[st
         if choose.random() < 0.1:
             chosen.append(chr(choose.choice([choose.randrange(0xD800), choose.randrange(0xE000, 0x110000)])))
         texts.append("".join(chosen))
+    return texts
+
+
+def dense_texts(count: int, *, seed: int, parts: Iterable[str] = ()) -> list[str]:
+    """Chinese and Japanese of chance, with the given parts and a little of everything between."""
+    choose = random.Random(seed)
+    own = list(parts) or DENSE
+    texts = []
+    for _ in range(count):
+        kinds = choose.choices((DENSE, own, NASTY), (10, 10, 1), k=choose.randint(1, 40))
+        texts.append("".join(choose.choice(kind) for kind in kinds))
     return texts
 
 

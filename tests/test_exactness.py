@@ -281,6 +281,16 @@ def test_a_real_vocabulary_gives_the_references_ids(name, tmp_path):
     assert_equal_ids(native, reference, adversarial.sampled_code_points(), "text")
 
 
+@pytest.mark.parametrize("name", REAL)
+def test_chinese_and_japanese_of_chance_have_the_references_ids(name, tmp_path):
+    reference = REAL[name]()
+    native = native_of(reference, tmp_path)
+    tokens = (native.decode([number]) for number in range(0, native.vocab_size, 3))
+    joined = [token for token in tokens if len(token) > 1 and all(0x2E80 <= ord(c) < 0xAC00 for c in token)]
+    texts = adversarial.dense_texts(3000, seed=3, parts=joined)
+    assert_equal_ids(native, reference, [*texts, long_document(texts)], "text")
+
+
 @pytest.mark.parametrize("package", real.DISTRIBUTIONS)
 def test_a_package_that_should_be_there_and_is_not_fails_the_test(package, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -150,8 +150,8 @@ def test_memory_stays_under_the_bound_whatever_is_encoded(cache_bytes):
     for start in range(0, len(texts), 8):
         encode(engine, texts[start : start + 8], num_threads=1)
         held.append(engine.state_bytes)
-    # What a thread holds besides the cache: the tables' smallest size, and room for one block of text.
-    assert max(held) <= cache_bytes + 2 * MEGABYTE
+    # A thread also holds the tables' smallest size, one of characters, and room for a block of text.
+    assert max(held) <= cache_bytes + 3 * MEGABYTE
 
 
 def test_the_default_cache_keeps_a_thread_under_200_megabytes():
