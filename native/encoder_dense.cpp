@@ -66,8 +66,7 @@ void DenseEncoder::encode(const uint8_t* text, size_t size, size_t readable, IdB
     part_ids_.clear();
     parts_.start(part_ids_);
     write_lone(text, size);
-    if (num_close_) drop_false_joints(text, size);
-    find_runs(text);
+    find_runs(text, size);
     look_up_runs(text, readable);
     parts_.flush();
     part_ids_.reserve(kSlack);
@@ -83,7 +82,6 @@ void DenseEncoder::write_lone(const uint8_t* text, size_t size) {
     size_t num_ids = 0;
     Joint *const first_joint = joints_.data(), *joint = first_joint;
     uint32_t bytes_before = 0, known_before = 0;
-    size_t num_close = 0;
     for (size_t at = 0; at < size;) {
         const uint8_t* p = text + at;
         uint32_t number = p[0], bytes = p[0], length = 1;
@@ -107,9 +105,8 @@ void DenseEncoder::write_lone(const uint8_t* text, size_t size) {
         std::memcpy(ids + num_ids, &characters[number], sizeof(Character));  // three ids, and one to be written over
         uint32_t is_inside = 1u ^ is_end[at];
         uint32_t is_close = (known_before >> kBefore & known >> kBehind) != 0;
-        *joint = {static_cast<uint32_t>(at), static_cast<uint32_t>(num_ids), is_close, 0};
+        *joint = {static_cast<uint32_t>(at), static_cast<uint32_t>(num_ids), known_before & kCount, known & kCount, is_close, 0};
         joint += (pairs.has(bytes_before, bytes) | is_close) & is_inside;
-        num_close += is_close;
         known_before = known & ((1u << kBehind) - 1);
         bytes_before = bytes;
         num_ids += known & kCount;
@@ -117,14 +114,13 @@ void DenseEncoder::write_lone(const uint8_t* text, size_t size) {
     }
     num_ids_ = num_ids;
     num_joints_ = static_cast<size_t>(joint - first_joint);
-    num_close_ = num_close;
 }
 
 // A piece that is left to the encoder of parts as a whole: what was written of it is taken back. Returns how many ids stay.
 size_t DenseEncoder::leave_odd_piece(const uint8_t* text, size_t at, size_t num_ids) {
     for (; !is_end_[at]; at -= length_before(text + at)) num_ids -= character_before(text + at).known & kCount;
     while (num_joints_ && joints_[num_joints_ - 1].at > at) --num_joints_;
-    joints_[num_joints_++] = {static_cast<uint32_t>(at), static_cast<uint32_t>(num_ids), 0, 1};
+    joints_[num_joints_++] = {static_cast<uint32_t>(at), static_cast<uint32_t>(num_ids), 0, 0, 0, 1};
     return num_ids;
 }
 
@@ -161,52 +157,45 @@ inline const DenseEncoder::Character& DenseEncoder::character_before(const uint8
 
 // Bits that two characters have in common say less than the filter of all tokens does, which knows nothing of tokens for whole
 // pieces alone. Those are of whole characters.
-void DenseEncoder::drop_false_joints(const uint8_t* text, size_t size) {
-    const JoinFilter::Pairs pairs = model_.joins().pairs();
-    auto is_false = [&](const Joint& joint) {
-        const uint8_t* p = text + joint.at;
-        return joint.is_close && *p >= 0x80 && !model_.cover().may_cover(text, size, joint.at) &&
-               !pairs.has(bytes_of(p - length_before(p)), bytes_of(p));
-    };
-    auto last = std::remove_if(joints_.begin(), joints_.begin() + static_cast<ptrdiff_t>(num_joints_), is_false);
-    num_joints_ = static_cast<size_t>(last - joints_.begin());
+bool DenseEncoder::is_false(const Joint& joint, const uint8_t* text, size_t size) const {
+    const uint8_t* p = text + joint.at;
+    return *p >= 0x80 && !model_.cover().may_cover(text, size, joint.at) &&
+           !model_.joins().pairs().has(bytes_of(p - length_before(p)), bytes_of(p));
 }
 
 // Joints one character apart are of one run. Where runs begin and end cannot be guessed: no branch on it.
-void DenseEncoder::find_runs(const uint8_t* text) {
+void DenseEncoder::find_runs(const uint8_t* text, size_t size) {
     Run* run = runs_.data();  // the next one
     uint32_t end_before = 0;
     for (size_t j = 0; j < num_joints_; ++j) {
-        const Joint& joint = joints_[j];
-        const uint8_t* p = text + joint.at;
+        const Joint joint = joints_[j];
         if (joint.is_odd) [[unlikely]] {
-            uint32_t end = joint.at + 1;
-            while (!is_end_[end]) ++end;
-            *run++ = {joint.at, end, joint.id, joint.id, false};
-            end_before = end;
+            end_before = joint.at + 1;
+            while (!is_end_[end_before]) ++end_before;
+            *run++ = {joint.at, end_before, joint.id, joint.id, false};
             continue;
         }
-        uint32_t goes_on = joint.at == end_before, end = joint.at + length_of(p);
-        const Character &before = character_before(p), &behind = character_before(text + end);
+        if (joint.is_close && is_false(joint, text, size)) continue;
+        const uint8_t* p = text + joint.at;
+        uint32_t goes_on = joint.at == end_before;
         run -= goes_on;
-        Run& known = *run;
-        known.begin = goes_on ? known.begin : joint.at - length_before(p);
-        known.first_id = goes_on ? known.first_id : joint.id - (before.known & kCount);
-        known.is_whole_only = (known.is_whole_only | !goes_on) & !joint.is_close;
-        known.end = end_before = end;
-        known.last_id = joint.id + (behind.known & kCount);
+        run->begin = goes_on ? run->begin : joint.at - length_before(p);
+        run->end = end_before = joint.at + length_of(p);
+        run->first_id = goes_on ? run->first_id : joint.id - joint.num_before;
+        run->last_id = joint.id + joint.num_behind;
+        run->is_whole_only = (run->is_whole_only | !goes_on) & !joint.is_close;
         ++run;
     }
     num_runs_ = static_cast<size_t>(run - runs_.data());
 }
 
-// Two characters that have a token as a whole are made of what each is by itself; so are more of them where ranks rise.
+// A token of two whole characters is made of what each is by itself; those of more are likewise, where these come first.
 void DenseEncoder::look_up_runs(const uint8_t* text, size_t readable) {
     const PairTable& pairs = model_.pairs();
     int64_t* size = part_sizes_.data();
     uint32_t* place = places_.data();
     bool are_pieces_tokens = model_.has_unreachable_wholes();
-    size_t most = model_.do_ranks_rise() ? kFewAtOnce : 2;
+    size_t most = model_.are_characters_first() ? kFewAtOnce : 2;
     for (Run *run = runs_.data(), *last = run + num_runs_; run < last; ++run) {
         bool is_whole = is_end_[run->begin] && is_end_[run->end];
         size_t count = run->last_id - run->first_id;

@@ -43,8 +43,10 @@ private:
     // A place that a token may lie across: where the character behind it is, and the number of its first id. Or the start of a
     // piece that is odd.
     struct Joint {
-        uint32_t at, id : 30;
-        uint32_t is_close : 1;  // a token may begin or end inside one of the two characters
+        uint32_t at;
+        uint32_t id : 26;
+        uint32_t num_before : 2, num_behind : 2;  // ids of the two characters
+        uint32_t is_close : 1;                    // a token may begin or end inside one of them
         uint32_t is_odd : 1;
     };
     // Characters that joints join, the text and the ids that they have without.
@@ -60,8 +62,8 @@ private:
     uint32_t look_at(uint32_t number, const uint8_t* character, size_t length);
     size_t merge_alone(const uint8_t* bytes, size_t length, uint32_t* ids) const;
     const Character& character_before(const uint8_t* at) const;
-    void drop_false_joints(const uint8_t* text, size_t size);
-    void find_runs(const uint8_t* text);
+    bool is_false(const Joint& joint, const uint8_t* text, size_t size) const;
+    void find_runs(const uint8_t* text, size_t size);
     void look_up_runs(const uint8_t* text, size_t readable);
     uint32_t* write_runs(uint32_t* out) const;
 
@@ -72,7 +74,7 @@ private:
     std::vector<uint32_t> lone_ids_;
     std::vector<Joint> joints_;
     std::vector<Run> runs_;
-    size_t num_ids_ = 0, num_joints_ = 0, num_runs_ = 0, num_close_ = 0;
+    size_t num_ids_ = 0, num_joints_ = 0, num_runs_ = 0;
     IdBuffer part_ids_;
     std::vector<int64_t> part_sizes_;  // of the runs that the encoder of parts has
     std::vector<uint32_t> places_;     // of the pairs in the others, as merge_few wants them

@@ -8,6 +8,7 @@
 
 #include "merge.hpp"
 #include "threads.hpp"
+#include "utf8.hpp"
 
 namespace gristmill {
 
@@ -23,6 +24,10 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
     uint32_t value = 0;
     for (size_t i = 0; i < std::min<size_t>(available, 3); ++i) value |= uint32_t{at[i]} << 8 * i;
     return value;
+}
+
+bool is_valid_utf8(std::string_view text) {
+    return utf8_first_invalid(reinterpret_cast<const uint8_t*>(text.data()), text.size()) == text.size();
 }
 
 bool is_before(const Merge& a, const Merge& b) {
@@ -263,10 +268,16 @@ Model::Model(ModelInput input)
 }
 
 void Model::look_at_ranks(std::span<const Merge> merges) {
-    std::vector<uint32_t> rank_of(tokens_.size());  // one more than that of the merge that makes the token
+    // By id, ranks being one more: of the merge that makes the token, and of the last one that a character waits for.
+    std::vector<uint32_t> rank_of(tokens_.size()), made_at(tokens_.size());
     for (const Merge& merge : merges) rank_of[merge.result] = std::max(rank_of[merge.result], merge.rank + 1);
-    do_ranks_rise_ = std::all_of(merges.begin(), merges.end(), [&](const Merge& merge) {
-        return std::max(rank_of[merge.left], rank_of[merge.right]) <= merge.rank;
+    for (const Merge& merge : merges) {
+        std::string_view token = tokens_[merge.result];
+        if (token.size() != 3 || static_cast<uint8_t>(token[0]) < 0xE0) continue;
+        made_at[merge.result] = std::max({rank_of[merge.result], rank_of[merge.left], rank_of[merge.right], made_at[merge.result]});
+    }
+    are_characters_first_ = std::all_of(merges.begin(), merges.end(), [&](const Merge& merge) {
+        return merge.rank >= std::max(made_at[merge.left], made_at[merge.right]) || !is_valid_utf8(tokens_[merge.result]);
     });
 }
 

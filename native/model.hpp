@@ -236,8 +236,8 @@ public:
     bool may_be_long_token(uint64_t hash) const { return long_hashes_.has(hash); }
     // Is some token the id of a whole piece, though merging its bytes gives others?
     bool has_unreachable_wholes() const { return has_unreachable_wholes_; }
-    // Does every merge rank behind those that make its two tokens? Then merges happen in order of rank.
-    bool do_ranks_rise() const { return do_ranks_rise_; }
+    // Does every merge of whole characters rank behind those that make the characters of three bytes that it takes?
+    bool are_characters_first() const { return are_characters_first_; }
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
@@ -276,7 +276,7 @@ private:
     std::vector<uint8_t> reachable_;
     std::vector<std::pair<uint32_t, uint32_t>> last_pairs_;  // by id of a reachable token; empty once built
     bool has_unreachable_wholes_ = false;
-    bool do_ranks_rise_ = false;
+    bool are_characters_first_ = false;
     CoverFilter cover_;
     JoinFilter joins_;
     CharacterTable characters_;
