@@ -6,19 +6,18 @@ namespace gristmill {
 
 namespace {
 const uint8_t* bytes_of(std::string_view text) { return reinterpret_cast<const uint8_t*>(text.data()); }
-bool is_valid(std::string_view text) { return utf8_first_invalid(bytes_of(text), text.size()) == text.size(); }
 }  // namespace
 
 void CharacterTable::build(std::span<const std::string_view> tokens, std::span<const uint32_t> made, std::span<const uint32_t> byte_ids) {
     if (tokens.size() > kNoToken) return;
     for (uint32_t id : made) {
-        if (!is_valid(tokens[id])) return;
+        if (!utf8_is_valid(tokens[id])) return;
     }
     entries_.assign(kNumbered, kNoToken);
     // A character of one byte is one id, whether it is a token or not.
     for (uint32_t c = 0; c < 0x80; ++c) entries_[c] = byte_ids[c] & kIdMask;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
-        if (tokens[id].empty() || utf8_length(bytes_of(tokens[id])[0]) != tokens[id].size() || !is_valid(tokens[id])) continue;
+        if (tokens[id].empty() || utf8_length(bytes_of(tokens[id])[0]) != tokens[id].size() || !utf8_is_valid(tokens[id])) continue;
         unsigned length;
         uint32_t character = utf8_decode(bytes_of(tokens[id]), length);
         if (character < kNumbered) entries_[character] = id;

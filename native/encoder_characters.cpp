@@ -117,13 +117,6 @@ uint32_t* CharacterEncoder::write_other(const uint8_t* p, const Character& chara
     return std::transform(p, p + character.length, out, [this](uint8_t byte) { return model_.byte_id(byte); });
 }
 
-// Mostly fewer than kSlack: a call, and a guess how many there are, would take longer than to copy them.
-inline uint32_t* CharacterEncoder::copy_few(const uint32_t* symbols, size_t count, uint32_t* out) {
-    std::memcpy(out, symbols, kSlack * sizeof(uint32_t));
-    if (count > kSlack) [[unlikely]] std::copy(symbols + kSlack, symbols + count, out + kSlack);
-    return out + count;
-}
-
 uint32_t* CharacterEncoder::merge_joints(std::string_view text, const Block& block, uint32_t* out) {
     const PairTable& pairs = model_.pairs();
     std::memcpy(symbols_, out, block.num_symbols * sizeof(uint32_t));
@@ -136,7 +129,7 @@ uint32_t* CharacterEncoder::merge_joints(std::string_view text, const Block& blo
     for (size_t j = 0, next; j < block.num_joints; j = next) {
         uint32_t first = joints_[j].symbol;
         for (next = j + 1; joints_[next].symbol == first + (next - j);) ++next;
-        out = copy_few(symbols_ + from, first - from, out);
+        out = copy_few<kSlack>(symbols_ + from, first - from, out);
         size_t count = next - j + 1;
         from = first + static_cast<uint32_t>(count);
         if (count == 2) {

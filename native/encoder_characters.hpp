@@ -44,7 +44,6 @@ private:
     uint32_t* write_other(const uint8_t* p, const Character& character, uint32_t* out) const;
     template <bool kJoinsOften>
     Block write_symbols(std::string_view text, uint32_t* symbols);
-    static uint32_t* copy_few(const uint32_t* symbols, size_t count, uint32_t* out);
     uint32_t* merge_joints(std::string_view text, const Block& block, uint32_t* out);
 
     const Model& model_;

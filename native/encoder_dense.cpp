@@ -9,19 +9,11 @@
 namespace gristmill {
 
 namespace {
-uint32_t number_of_three(const uint8_t* p) { return (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu); }
+uint32_t code_point_of_three(const uint8_t* p) { return (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu); }
 // Of a character of one byte or three; its bytes as a number.
 uint32_t length_of(const uint8_t* p) { return *p < 0x80 ? 1 : 3; }
 uint32_t length_before(const uint8_t* p) { return p[-1] < 0x80 ? 1 : 3; }
-uint32_t bytes_of(const uint8_t* p) { return *p < 0x80 ? *p : p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16; }
-
-// Mostly no more than kSlack: a call, and a guess how many there are, would take longer than to copy them.
-template <size_t kSlack>
-inline uint32_t* copy_few(const uint32_t* ids, size_t count, uint32_t* out) {
-    std::memcpy(out, ids, kSlack * sizeof(uint32_t));
-    if (count > kSlack) [[unlikely]] std::memcpy(out + kSlack, ids + kSlack, (count - kSlack) * sizeof(uint32_t));
-    return out + count;
-}
+uint32_t packed_bytes(const uint8_t* p) { return *p < 0x80 ? *p : p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16; }
 }  // namespace
 
 size_t DenseEncoder::memory_bytes() const {
@@ -84,15 +76,15 @@ void DenseEncoder::write_lone(const uint8_t* text, size_t size) {
     uint32_t bytes_before = 0, known_before = 0;
     for (size_t at = 0; at < size;) {
         const uint8_t* p = text + at;
-        uint32_t number = p[0], bytes = p[0], length = 1;
+        uint32_t code_point = p[0], bytes = p[0], length = 1;
         if ((p[0] & 0xF0) == 0xE0) [[likely]] {
-            number = number_of_three(p);
+            code_point = code_point_of_three(p);
             bytes = p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16;
             length = 3;
         }
-        uint32_t known = characters[number].known;
+        uint32_t known = characters[code_point].known;
         if (!(known & kCount)) [[unlikely]] {
-            known = look_at(number, p, length);
+            known = look_at(code_point, p, length);
             if (known & kOdd) {
                 num_joints_ = static_cast<size_t>(joint - first_joint);
                 num_ids = leave_odd_piece(text, at, num_ids);
@@ -102,7 +94,7 @@ void DenseEncoder::write_lone(const uint8_t* text, size_t size) {
                 continue;
             }
         }
-        std::memcpy(ids + num_ids, &characters[number], sizeof(Character));  // three ids, and one to be written over
+        std::memcpy(ids + num_ids, &characters[code_point], sizeof(Character));  // three ids, and one to be written over
         uint32_t is_inside = 1u ^ is_end[at];
         uint32_t is_close = (known_before >> kBefore & known >> kBehind) != 0;
         *joint = {static_cast<uint32_t>(at), static_cast<uint32_t>(num_ids), known_before & kCount, known & kCount, is_close, 0};
@@ -125,8 +117,8 @@ size_t DenseEncoder::leave_odd_piece(const uint8_t* text, size_t at, size_t num_
 }
 
 // An odd one has no ids here: one of neither one byte nor three, and one that is another token where it is all of a piece.
-__attribute__((noinline)) uint32_t DenseEncoder::look_at(uint32_t number, const uint8_t* bytes, size_t length) {
-    Character& character = characters_[number];
+__attribute__((noinline)) uint32_t DenseEncoder::look_at(uint32_t code_point, const uint8_t* bytes, size_t length) {
+    Character& character = characters_[code_point];
     if ((length == 1 && bytes[0] >= 0x80) || model_.joins().is_odd(bytes, length)) return character.known = kOdd;
     JoinFilter::Sides sides = model_.joins().sides_of(bytes, length);
     auto count = static_cast<uint32_t>(merge_alone(bytes, length, character.ids));
@@ -152,7 +144,7 @@ size_t DenseEncoder::merge_alone(const uint8_t* bytes, size_t length, uint32_t* 
 }
 
 inline const DenseEncoder::Character& DenseEncoder::character_before(const uint8_t* at) const {
-    return characters_[at[-1] < 0x80 ? at[-1] : number_of_three(at - 3)];
+    return characters_[at[-1] < 0x80 ? at[-1] : code_point_of_three(at - 3)];
 }
 
 // Bits that two characters have in common say less than the filter of all tokens does, which knows nothing of tokens for whole
@@ -160,7 +152,7 @@ inline const DenseEncoder::Character& DenseEncoder::character_before(const uint8
 bool DenseEncoder::is_false(const Joint& joint, const uint8_t* text, size_t size) const {
     const uint8_t* p = text + joint.at;
     return *p >= 0x80 && !model_.cover().may_cover(text, size, joint.at) &&
-           !model_.joins().pairs().has(bytes_of(p - length_before(p)), bytes_of(p));
+           !model_.joins().pairs().has(packed_bytes(p - length_before(p)), packed_bytes(p));
 }
 
 // Joints one character apart are of one run. Where runs begin and end cannot be guessed: no branch on it.
@@ -172,7 +164,7 @@ void DenseEncoder::find_runs(const uint8_t* text, size_t size) {
         if (joint.is_odd) [[unlikely]] {
             end_before = joint.at + 1;
             while (!is_end_[end_before]) ++end_before;
-            *run++ = {joint.at, end_before, joint.id, joint.id, false};
+            *run++ = {joint.at, end_before, joint.id, joint.id, false, false};
             continue;
         }
         if (joint.is_close && is_false(joint, text, size)) continue;
@@ -200,7 +192,7 @@ void DenseEncoder::look_up_runs(const uint8_t* text, size_t readable) {
         bool is_whole = is_end_[run->begin] && is_end_[run->end];
         size_t count = run->last_id - run->first_id;
         bool is_merged_here = run->is_whole_only && !(are_pieces_tokens && is_whole) && count <= most;
-        run->is_whole_only = is_merged_here;
+        run->is_merged_here = is_merged_here;
         if (is_merged_here) {
             const uint32_t* ids = &lone_ids_[run->first_id];
             for (size_t i = 1; i < count; ++i) *place++ = pairs.place(PairTable::pair(ids[i - 1], ids[i]));
@@ -221,7 +213,7 @@ uint32_t* DenseEncoder::write_runs(uint32_t* out) const {
         out = copy_few<kSlack>(lone + from, run->first_id - from, out);
         from = run->last_id;
         size_t count = run->last_id - run->first_id;
-        if (!run->is_whole_only) {
+        if (!run->is_merged_here) {
             out = copy_few<kSlack>(part, static_cast<size_t>(*size), out);
             part += *size++;
             continue;

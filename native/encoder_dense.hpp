@@ -12,7 +12,7 @@
 namespace gristmill {
 
 // Writes the ids of every character as if nothing joined it, and notes the places inside pieces that a token may lie across. Only
-// what meets there is merged, here or by the encoder of parts. No piece is looked up.
+// what meets there is merged, here or by the encoder of parts. Other pieces are not looked up.
 class DenseEncoder {
 public:
     // parts: nothing waits in it meanwhile.
@@ -52,14 +52,15 @@ private:
     // Characters that joints join, the text and the ids that they have without.
     struct Run {
         uint32_t begin, end, first_id, last_id;
-        bool is_whole_only;  // tokens that lie across two of them have both whole: what is merged is characters
+        bool is_whole_only;   // tokens that lie across two of them have both whole: what is merged is characters
+        bool is_merged_here;  // or by the encoder of parts
     };
     static constexpr uint32_t kNumbered = 0x10000;  // characters of up to three bytes
     static constexpr size_t kSlack = 16;            // ids that may be read and written beyond the last
 
     void write_lone(const uint8_t* text, size_t size);
     size_t leave_odd_piece(const uint8_t* text, size_t at, size_t num_ids);
-    uint32_t look_at(uint32_t number, const uint8_t* character, size_t length);
+    uint32_t look_at(uint32_t code_point, const uint8_t* character, size_t length);
     size_t merge_alone(const uint8_t* bytes, size_t length, uint32_t* ids) const;
     const Character& character_before(const uint8_t* at) const;
     bool is_false(const Joint& joint, const uint8_t* text, size_t size) const;

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "model.hpp"
 #include "unguessed.hpp"
@@ -10,6 +11,15 @@
 namespace gristmill {
 
 constexpr size_t kFewAtOnce = 16;  // symbols that merge_few takes
+
+// Copies symbols where they are mostly no more than kMostly, so many of which may be read and written in any case: a call, and a guess
+// how many there are, would take longer. Returns the end of what was written.
+template <size_t kMostly>
+uint32_t* copy_few(const uint32_t* symbols, size_t count, uint32_t* out) {
+    std::memcpy(out, symbols, kMostly * sizeof(uint32_t));
+    if (count > kMostly) [[unlikely]] std::memcpy(out + kMostly, symbols + kMostly, (count - kMostly) * sizeof(uint32_t));
+    return out + count;
+}
 
 // All return the end of what they wrote, which may be followed by what was one symbol more.
 inline uint32_t* merge_two(const PairTable& pairs, const uint32_t* symbols, uint32_t place, uint32_t* out) {

@@ -26,10 +26,6 @@ uint32_t bytes_after(const uint8_t* at, size_t available) {
     return value;
 }
 
-bool is_valid_utf8(std::string_view text) {
-    return utf8_first_invalid(reinterpret_cast<const uint8_t*>(text.data()), text.size()) == text.size();
-}
-
 bool is_before(const Merge& a, const Merge& b) {
     return std::tuple(a.rank, a.left, a.right) < std::tuple(b.rank, b.left, b.right);
 }
@@ -245,6 +241,7 @@ Model::Model(ModelInput input)
         check_reachable();
         prune_merges(input.merges);
     }
+    has_unreachable_wholes_ = !unreachable_wholes().empty();
     build_both([&](size_t i) {
         if (i == 1) return index_tokens(input.token_places);
         std::vector<bool> is_result(tokens_.size());
@@ -255,16 +252,21 @@ Model::Model(ModelInput input)
         }
         cover_.build(tokens_, results);
         index_characters(input.merges, results);
-        look_at_ranks(input.merges);
-        std::vector<uint32_t> whole;
-        for (uint32_t id = 0; whole_piece_first_ && id < tokens_.size(); ++id) {
-            if (!reachable_[id] && !tokens_[id].empty()) whole.push_back(id);
-        }
-        joins_.build(tokens_, results, whole);
+        if (symbols_ == Symbols::bytes) index_joins(input.merges, results);
     });
-    for (uint32_t id = 0; id < tokens_.size(); ++id) {
-        has_unreachable_wholes_ |= whole_piece_first_ && !tokens_[id].empty() && !reachable_[id];
+}
+
+std::vector<uint32_t> Model::unreachable_wholes() const {
+    std::vector<uint32_t> ids;
+    for (uint32_t id = 0; whole_piece_first_ && id < tokens_.size(); ++id) {
+        if (!reachable_[id] && !tokens_[id].empty()) ids.push_back(id);
     }
+    return ids;
+}
+
+void Model::index_joins(std::span<const Merge> merges, std::span<const uint32_t> made) {
+    look_at_ranks(merges);
+    joins_.build(tokens_, made, unreachable_wholes());
 }
 
 void Model::look_at_ranks(std::span<const Merge> merges) {
@@ -277,7 +279,7 @@ void Model::look_at_ranks(std::span<const Merge> merges) {
         made_at[merge.result] = std::max({rank_of[merge.result], rank_of[merge.left], rank_of[merge.right], made_at[merge.result]});
     }
     are_characters_first_ = std::all_of(merges.begin(), merges.end(), [&](const Merge& merge) {
-        return merge.rank >= std::max(made_at[merge.left], made_at[merge.right]) || !is_valid_utf8(tokens_[merge.result]);
+        return merge.rank >= std::max(made_at[merge.left], made_at[merge.right]) || !utf8_is_valid(tokens_[merge.result]);
     });
 }
 

@@ -241,6 +241,7 @@ public:
     // Does merging the token's own bytes give the token?
     bool is_reachable(uint32_t id) const { return id < reachable_.size() && reachable_[id]; }
     const CoverFilter& cover() const { return cover_; }
+    // Built for models of bytes alone.
     const JoinFilter& joins() const { return joins_; }
     // Built for models of characters alone, and not for all of them.
     const CharacterTable& characters() const { return characters_; }
@@ -253,6 +254,9 @@ private:
     void check_reachable();
     // Leaves out merges that no text can need (docs/design.md, one way to each token); they are in order.
     void prune_merges(std::vector<Merge>& merges);
+    // Tokens that merging does not reach, and that a whole piece may be.
+    std::vector<uint32_t> unreachable_wholes() const;
+    void index_joins(std::span<const Merge> merges, std::span<const uint32_t> made);
     void look_at_ranks(std::span<const Merge> merges);
     void index_tokens(const PerfectHash::Found& token_places);
     void index_characters(std::span<const Merge> merges, std::span<const uint32_t> made);

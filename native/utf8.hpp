@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 namespace gristmill {
 
@@ -93,6 +94,10 @@ inline size_t utf8_first_invalid(const uint8_t* text, size_t size) {
         }
     }
     return size;
+}
+
+inline bool utf8_is_valid(std::string_view text) {
+    return utf8_first_invalid(reinterpret_cast<const uint8_t*>(text.data()), text.size()) == text.size();
 }
 
 // Bytes of the ill-formed sequence at `at` that one U+FFFD stands for (the longest start of a valid character, or one

@@ -171,7 +171,7 @@ def test_the_field_of_the_text_may_be_named(tmp_path):
         load_documents(BenchConfig(texts=(str(path),)))
 
 
-@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.jsonl.gz", "a.csv", "a.parquet", "folder"])
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.jsonl.gz", "a.csv", "a.json", "a.parquet", "folder"])
 def test_what_a_run_reads_is_read(name, tmp_path):
     path, lines = tmp_path / name, b'{"text": "one"}\n{"text": "two\\n\\nlines"}\n'
     if name == "a.csv":
@@ -181,9 +181,24 @@ def test_what_a_run_reads_is_read(name, tmp_path):
     elif name == "folder":
         path.mkdir()
         (path / "a.jsonl").write_bytes(lines)
+    elif name == "a.json":
+        path.write_bytes(lines)
     else:
         path.write_bytes(zstandard.compress(lines) if name.endswith("zst") else gzip.compress(lines))
     assert load_documents(BenchConfig(texts=(str(path),))) == ["one", "two\n\nlines"]
+
+
+@pytest.mark.parametrize("record", [b'{"title": "two"}', b"{two}"])
+def test_a_bad_record_of_a_compressed_file_is_named(record, tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "one"}\n' + record + b"\n"))
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz, record 1: "):
+        load_documents(BenchConfig(texts=(str(path),)))
+
+
+def test_a_pattern_is_read_as_a_run_reads_it(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n')
+    assert load_documents(BenchConfig(texts=(str(tmp_path / "*.jsonl"),))) == ["one"]
 
 
 def test_a_file_that_is_cut_off_is_named(tmp_path):

@@ -161,20 +161,21 @@ def test_a_forked_process_writes_with_threads_of_its_own(tmp_path: Path) -> None
 def test_an_interrupt_while_a_buffer_is_handed_in_leaves_nobody_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(writing: direct_file._Writing) -> None:
-        given.append(writing)
-        raise KeyboardInterrupt
+    class Interrupted:
+        @staticmethod
+        def put(writing: direct_file._Writing) -> None:
+            given.append(writing)
+            raise KeyboardInterrupt
 
     given: list[direct_file._Writing] = []
-    monkeypatch.setattr(direct_file, "_hand_in", interrupt)
-    draft = Draft(tmp_path / "file", [])
-    if os.major(tmp_path.stat().st_dev) != 0:
+    monkeypatch.setattr(direct_file, "_waiting", Interrupted())
+    with (tmp_path / "file").open("wb") as file:
+        direct = direct_file.DirectFile(file.fileno(), 0)  # on any file system
         with pytest.raises(KeyboardInterrupt):
-            draft.write(CONTENT)
+            direct.write(memoryview(CONTENT))
         given[0].do()  # a thread that had it all the same
-        assert os.path.getsize(draft.temporary) == 0
-    draft.discard()
-    assert not list(tmp_path.iterdir())
+        direct.abandon()
+    assert os.path.getsize(tmp_path / "file") == 0
 
 
 def test_without_threads_it_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +184,11 @@ def test_without_threads_it_is_written_at_once(tmp_path: Path, monkeypatch: pyte
 
     direct_file._begin_anew()  # those of other tests are for them alone
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    assert written(tmp_path / "file", [3, len(CONTENT) - 3]) == CONTENT
+    with (tmp_path / "file").open("wb") as file:
+        direct = direct_file.DirectFile(file.fileno(), 0)  # on any file system
+        direct.write(memoryview(CONTENT))
+        direct.finish()
+    assert (tmp_path / "file").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("limit", [ALIGNED_BYTES, BUFFER_BYTES, 2 * BUFFER_BYTES + 5000])

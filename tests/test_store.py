@@ -282,6 +282,7 @@ def test_a_record_whose_answer_is_lost_keeps_its_files(memory, monkeypatch, is_a
             store.commit("units/00000.json", b"first", files[:1], **made)
         monkeypatch.setattr(Objects, name, call)
         assert set(store.sizes()) == {"units/00000.json", files[0].path}
+        assert not (store.path / files[0].path).exists()  # the next attempt makes its own
         counts = store.commit("units/00000.json", b"second", files[1:], **made)
         named = files[1] if is_again else files[0]
         assert counts == store.objects.get("units/00000.json") == (b"second" if is_again else b"first")

@@ -97,11 +97,11 @@ Ids ids_of(Engine& engine, std::string_view text) {
 
 void test_dense_text_is_its_slow_twins() {
     Chance chance(31);
-    size_t num_dense = 0, num_rising = 0, num_odd = 0;
+    size_t num_dense = 0, num_in_order = 0, num_odd = 0;
     for (int round = 0; round < 200; ++round) {
         Vocabulary vocabulary = vocabulary_of_chance(chance, chance.below(round % 4 ? 120 : 12), kinds_of(round));
         auto model = model_of(vocabulary, round % 5 < 2);
-        num_rising += model->are_characters_first();
+        num_in_order += model->are_characters_first();
         num_odd += model->has_unreachable_wholes();
         Engine engine(program_of(model), 1 << 20), forgetful(program_of(model), 1);
         for (size_t count : {1, 2, 3, 4, 5, 8, 13, 21, 34, 200}) {
@@ -114,8 +114,13 @@ void test_dense_text_is_its_slow_twins() {
             check(ids_of(engine, text) == expected && ids_of(forgetful, text) == expected, "ids of a text", text);
         }
     }
+    Engine engine(program_of(model_of(vocabulary_of_chance(chance, 10, kinds_of(0)), false)), 1);
+    ids_of(engine, "and so on");
+    size_t before = engine.state_bytes();
+    ids_of(engine, "水車。");
+    check(engine.state_bytes() > before + (size_t{1} << 20), "the table of characters is there once it is needed");
     check(num_dense > 1000, "most texts are dense");
-    check(num_rising > 20 && num_rising < 180, "ranks rise, or do not", std::to_string(num_rising));
+    check(num_in_order > 20 && num_in_order < 180, "characters come first, or do not", std::to_string(num_in_order));
     check(num_odd > 20, "some tokens are for whole pieces alone");
 }
 

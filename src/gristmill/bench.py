@@ -126,7 +126,7 @@ def load_documents(config: BenchConfig) -> list[str]:
     """Read up to `num_docs` documents from the user's files, or make them from the embedded text."""
     if not config.texts:
         return made_documents(config.num_docs)
-    files = (read_input(Path(text), config.text_field) for text in config.texts)
+    files = (read_input(text, config.text_field) for text in config.texts)
     found = itertools.chain.from_iterable(files)
     documents = list(itertools.islice(found, config.num_docs))
     if not documents:
@@ -135,18 +135,21 @@ def load_documents(config: BenchConfig) -> list[str]:
     return documents
 
 
-def read_input(path: Path, text_field: str) -> Iterator[str]:
-    """Yield documents: of a folder, and of what is neither plain text nor JSONL, those a run would read."""
+def read_input(given: str, text_field: str) -> Iterator[str]:
+    """Yield documents: of a plain text or JSONL file here, and of all else those that a run would read."""
+    path = Path(given)
     is_plain = path.suffix not in COMPRESSIONS and FORMATS.get(path.suffix, "text") in ("text", "jsonl")
-    if is_plain and not path.is_dir():
+    if is_plain and path.is_file():
         yield from read_text_file(path, text_field)
         return
-    config = ReadConfig(inputs=(str(path),), text_field=text_field)
+    config = ReadConfig(inputs=(given,), text_field=text_field)
     blocks = Blocks(BLOCK_BYTES, MAX_DOCUMENT_BYTES, memory_map=False, read_ahead=False)
     for index, file in enumerate(find_inputs(config).files):
         for part in slice_file(index, file, config, MAX_DOCUMENT_BYTES):
             try:
                 for batch in read_slice(file, part, config, blocks):
+                    for bad in (each for each in batch.bad if each.reason != "empty"):
+                        raise InputError(f"{file.path}, record {bad.record}: {bad.detail}")
                     ends = batch.offsets.tolist()
                     for begin, end in itertools.pairwise(ends):
                         yield batch.text[begin:end].tobytes().decode()
@@ -158,7 +161,7 @@ def read_text_file(path: Path, text_field: str = "text") -> Iterator[str]:
     """Yield the documents of a JSONL file or of a plain text file (one a paragraph)."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            if path.suffix in (".jsonl", ".ndjson"):
+            if FORMATS.get(path.suffix) == "jsonl":
                 yield from _jsonl_documents(path, file, text_field)
             else:
                 yield from (paragraph for paragraph in file.read().split("\n\n") if paragraph.strip())

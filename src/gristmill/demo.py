@@ -101,6 +101,7 @@ class Demo(msgspec.Struct, frozen=True, kw_only=True):
 def prepare_demo(folder: Path) -> Demo:
     """Find text, and write jobs that train a tokenizer on it and use that."""
     folder.mkdir(parents=True, exist_ok=True)
+    files: dict[Path, bytes] = {}
     if not (folder / "train.yaml").exists() and next(folder.iterdir(), None) is not None:
         raise InputError(f"{folder}: holds something else; name another folder (gristmill demo -o FOLDER)")
     patterns = library_patterns(Path(sysconfig.get_paths()["stdlib"]))
@@ -111,7 +112,7 @@ def prepare_demo(folder: Path) -> Demo:
     else:
         documents, source = sample_documents() + made_documents(NUM_DOCS), "embedded in this package"
         lines = b"".join(msgspec.json.encode({"text": document}) + b"\n" for document in documents)
-        _write_once({folder / "corpus.jsonl": lines})
+        files[folder / "corpus.jsonl"] = lines
         read = "  inputs:" + _listed([str(folder / "corpus.jsonl")])
     demo = Demo(
         folder=folder,
@@ -120,11 +121,12 @@ def prepare_demo(folder: Path) -> Demo:
         training=["train", "--config", str(folder / "train.yaml"), "--force"],
         commands=_commands(folder),
     )
-    _write_jobs(demo, read)
+    demo.tokenizer.mkdir(exist_ok=True)
+    _write_once(_jobs(demo, read) | files)
     return demo
 
 
-def _write_jobs(demo: Demo, read: str) -> None:
+def _jobs(demo: Demo, read: str) -> dict[Path, bytes]:
     trained = _quoted(str(demo.tokenizer / "tokenizer.json"))
     training = TRAINING.format(read=read, vocab_size=VOCAB_SIZE, end=END, tokenizer=trained)
     files = {demo.folder / "train.yaml": training.encode()}
@@ -134,16 +136,17 @@ def _write_jobs(demo: Demo, read: str) -> None:
         files[demo.folder / f"{name}.yaml"] = job.encode()
     # A tokenizer.json leaves it to this file to say which token ends a document.
     files[demo.tokenizer / "tokenizer_config.json"] = msgspec.json.encode({"eos_token": END})
-    demo.tokenizer.mkdir(exist_ok=True)
-    _write_once(files)
+    return files
 
 
 def _write_once(files: Mapping[Path, bytes]) -> None:
-    """Files that are not there yet; one that the user has changed stays."""
+    """All of them, in their order, unless one is there with another content: it may be the user's."""
     for path, content in files.items():
         if path.exists() and path.read_bytes() != content:
             remedy = "move it away, or name another folder (gristmill demo -o FOLDER)"
-            raise InputError(f"{path}: is not as the demo writes it, and would be written over; {remedy}")
+            raise InputError(
+                f"{path}: is not as the demo writes it (this version), and would be written over; {remedy}"
+            )
     for path, content in files.items():
         write_whole(path, content)
 

@@ -66,18 +66,23 @@ class DirectFile:
 
     def abandon(self) -> None:
         """Nothing is written any more once this returns."""
-        with suppress(OSError):
-            self._wait()
+        for writing in self._writing:
+            writing.wait()
 
     def _hand_over(self) -> None:
         if len(self._writing) == MAX_WAITING:
             if error := self._writing[0].wait():
                 raise error  # one that failed stays, and fails whatever is asked next
             self._writing.popleft()
+        if not _have_threads():
+            _write_all(self._handle, self._buffer, self._position)
+            self._position += BUFFER_BYTES
+            self._used = 0
+            return
         writing = _Writing(self._handle, self._buffer, self._position)
         try:
             self._writing.append(writing)
-            _hand_in(writing)
+            _waiting.put(writing)
         except BaseException:  # interrupted, perhaps before anybody has it
             writing.give_up()
             raise
@@ -162,19 +167,15 @@ _waiting: queue.SimpleQueue[_Writing] = queue.SimpleQueue()
 _num_threads = 0
 
 
-def _hand_in(writing: _Writing) -> None:
-    """To the threads; where there are none to be had, it is done at once."""
+def _have_threads() -> bool:
+    """One that waits for the disk is started while there are few; there may be none to be had."""
     global _num_threads
     with _turn:
         if _num_threads < MAX_THREADS:
             with suppress(RuntimeError):
                 threading.Thread(target=_write_what_comes, args=(_waiting,), daemon=True).start()
                 _num_threads += 1
-        has_threads = _num_threads > 0
-    if has_threads:
-        _waiting.put(writing)
-    else:
-        writing.do()
+        return _num_threads > 0
 
 
 def _write_what_comes(waiting: queue.SimpleQueue[_Writing]) -> None:

@@ -99,7 +99,7 @@ def serve(receive: Callable[[], ToWorker], answer: Callable[[FromWorker], None])
             task, commit = written.get()
             try:
                 answer(Done(commit()))
-            except Exception as error:
+            except BaseException as error:
                 answer(failure_of(error, task.unit))
             finally:
                 room.release()
@@ -204,7 +204,7 @@ def _listen(stream: BinaryIO, inbox: queue.SimpleQueue[ToWorker]) -> None:
     os._exit(0)
 
 
-def failure_of(error: Exception, unit: int | None = None) -> Failed:
+def failure_of(error: BaseException, unit: int | None = None) -> Failed:
     """What the run is told of an error."""
     return Failed(
         kind=type(error).__name__,

@@ -120,16 +120,17 @@ class RemoteFolder:
         except BaseException:
             self._discard(names)
             raise
-        # An error does not tell whether the record is there now, or will be: what it names has to stay.
-        if is_again:
-            self.objects.put(path, record)
-            there = record
-        else:
-            there = self.objects.create(path, record)
+        # An error does not tell whether the record is there, or will be: what it names in the store stays.
+        try:
+            if is_again:
+                self.objects.put(path, record)
+                there = record
+            else:
+                there = self.objects.create(path, record)
+        finally:
+            self._discard_here(names)
         if there != record:
             self._discard(names)
-        for name in names:
-            (self.path / name).unlink(missing_ok=True)
         return there
 
     def keep(self, path: str, record: bytes) -> None:
@@ -140,6 +141,9 @@ class RemoteFolder:
     def _discard(self, names: list[str]) -> None:
         with suppress(Exception):  # what cannot be removed now is found by `gristmill clean`
             self.objects.remove(names)
+        self._discard_here(names)
+
+    def _discard_here(self, names: list[str]) -> None:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
 
