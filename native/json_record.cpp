@@ -73,6 +73,8 @@ bool JsonRecord::read_value(Paths here, unsigned depth) {
         case 't': return read_word("true", JsonKind::boolean, here, depth);
         case 'f': return read_word("false", JsonKind::boolean, here, depth);
         case 'n': return read_word("null", JsonKind::null, here, depth);
+        case 'N': return read_word("NaN", JsonKind::number, here, depth);  // Python writes these three where JSON has nothing
+        case 'I': return read_word("Infinity", JsonKind::number, here, depth);
         default: return *at_ == '-' || is_digit(*at_) ? read_number(here, depth) : fail("a value");
     }
 }
@@ -163,6 +165,7 @@ bool JsonRecord::read_string(Paths here, unsigned depth) {
 
 bool JsonRecord::read_number(Paths here, unsigned depth) {
     const uint8_t* begin = at_;
+    if (end_ - at_ > 1 && at_[0] == '-' && at_[1] == 'I') return read_word("-Infinity", JsonKind::number, here, depth);
     if (*at_ == '-') ++at_;
     if (at_ < end_ && *at_ == '0') ++at_;
     else if (!pass_digits()) return false;

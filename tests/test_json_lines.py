@@ -99,7 +99,8 @@ def test_blank_input_gives_nothing(data):
 
 
 BAD_JSON = [
-    *rb"""{ } [ ] {] [} " - +1 01 1. .5 1e 1e+ --1 0x1 1_0 -a 1e5.5 00 -01 NaN Infinity -Infinity""".split(),
+    *rb"""{ } [ ] {] [} " - +1 01 1. .5 1e 1e+ --1 0x1 1_0 -a 1e5.5 00 -01""".split(),
+    *rb"""-NaN +Infinity Infinit -I -infinity""".split(),
     *rb"""nan tru truee True nul null, {}x {,} {"a"} {"a":} {"a":1,} {a:1} {'a':1} {1:2} [1,] [,1]""".split(),
     *rb"""[1 {"a":1 {"a":[} // {"a":1}// "\x" "\ "\" "\u12" "\u12g4" "\u" "\U0041" "\u00""".split(),
     *(rb'"\ud800\u', b'"\\ud800\\', rb'"\ud83d\u12"'),
@@ -119,7 +120,7 @@ def test_what_is_no_json_is_bad_json_wherever_it_stands(value):
 
 GOOD_JSON = [
     *rb"""0 -0 1 -1.5 0.0 1e5 1E+05 1e-999 true false null [] {} "\/\b\f\n\r\t\"\\" "\ud800" """.split(),
-    *rb"""{"\ud800":1} [[],{},"",0] {"":{"":[]}}""".split(),
+    *rb"""NaN Infinity -Infinity {"\ud800":1} [[],{},"",0] {"":{"":[]}}""".split(),
     *(b"1" * 5000, b"[ ]", b"{ }", b"[1,2 , 3]", b'"\x7f"', b'"' + b"x" * 100 + b'"'),
 ]
 

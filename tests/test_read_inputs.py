@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gristmill.config import ReadConfig
 from gristmill.errors import ConfigError, InputError
 from gristmill.read import InputFile, list_inputs, slice_file
-from gristmill.read.find import split_suffixes
+from gristmill.read.find import find_inputs, split_suffixes
 from reading import write
 
 
@@ -31,6 +31,18 @@ def folder(tmp_path):
 
 def test_a_folder_stands_for_its_known_files_by_name(folder):
     assert paths_of(folder, ".") == ["a.txt.gz", "b.jsonl", "sub/c.parquet", "sub/deep/d.csv.zst"]
+
+
+def test_a_card_beside_other_formats_is_no_document(folder, tmp_path_factory):
+    write(folder, "README.md", b"# A dataset")
+    write(folder, "sub/notes.md", b"x")
+    shown = ["a.txt.gz", "b.jsonl", "sub/c.parquet", "sub/deep/d.csv.zst", "sub/notes.md"]
+    assert paths_of(folder, ".") == shown
+    assert find_inputs(ReadConfig(inputs=(str(folder),))).skipped[".md"] == 1
+    assert paths_of(folder, "README.md") == ["README.md"]
+    pages = tmp_path_factory.mktemp("pages")
+    write(pages, "README.md", b"text alone")
+    assert paths_of(pages, ".") == ["README.md"]
 
 
 def test_a_folder_read_in_one_format_stands_for_the_files_of_that_format(folder):

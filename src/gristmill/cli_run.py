@@ -282,7 +282,7 @@ def add_tokenize(parser: argparse.ArgumentParser) -> None:
     """Describe `tokenize`."""
     add_job_arguments(parser)
     parser.add_argument("--force", action="store_true", help="start over where the folder holds a run")
-    parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="show nothing but warnings and errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_dash_options(parser)
     end_help_with(parser, lambda: render_options(SECTIONS))

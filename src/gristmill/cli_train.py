@@ -133,7 +133,7 @@ def add_train(parser: argparse.ArgumentParser) -> None:
         "--plot", metavar="FILE", help="draw merge counts and compression (.png, .svg or .pdf)"
     )
     parser.add_argument("--force", action="store_true", help="count again")
-    parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="show nothing but warnings and errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_dash_options(parser)
     end_help_with(parser, lambda: render_options(TRAINING_SECTIONS, without=OF_TOKENIZE))

@@ -44,6 +44,8 @@ FORMATS = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".xz": "xz"}
 COLUMN_FORMATS = ("parquet", "arrow")
 """Compressed inside, never as a whole."""
+CARDS = ("readme.md",)
+"""What tells of the data beside it, in a folder that holds other formats than text."""
 MAX_NAMES_SHOWN = 5
 MANIFEST_HEAD_BYTES = 256
 OWN_MANIFEST = re.compile(rb'\{\s*"version"\s*:\s*\d+\s*,\s*"gristmill"\s*:')
@@ -160,6 +162,15 @@ def _is_known(path: str, config: ReadConfig, listing: Listing) -> bool:
     return is_known
 
 
+def _without_cards(paths: list[str], config: ReadConfig, listing: Listing) -> list[str]:
+    """The files of a folder without those that tell of the others."""
+    if config.format != "auto" or all(split_suffixes(path)[0] == "text" for path in paths):
+        return paths
+    cards = {path for path in paths if os.path.basename(path).lower() in CARDS}
+    listing.skipped.update(os.path.splitext(path)[1] for path in cards)
+    return [path for path in paths if path not in cards]
+
+
 def _is_match(path: str, config: ReadConfig, listing: Listing) -> bool:
     """Whether a file that a pattern matches is to be read: all are, where the format is set."""
     return config.format != "auto" or _is_known(path, config, listing)
@@ -190,7 +201,7 @@ def _find_local(path: str, config: ReadConfig, listing: Listing) -> list[Found]:
             raise InputError(f"{path}: is a run folder; name the folder of the texts")
         if os.path.isdir(path):
             known = [name for name in _walk(path, listing) if _is_known(name, config, listing)]
-            names = _require(known, path, os.listdir(path))
+            names = _require(_without_cards(known, config, listing), path, os.listdir(path))
         elif os.path.lexists(path) or not glob.has_magic(path):
             names = [path]
         else:
@@ -281,7 +292,9 @@ def _find_remote(url: str, config: ReadConfig, listing: Listing) -> list[Found]:
         entries = _list_entries(store, retried(lambda: store.find(path, detail=True)).values())
         under = _url_of(store, path).rstrip("/") + "/"
         shown = [found for found in entries if not _is_hidden(found.path.removeprefix(under))]
-        return _require([found for found in shown if _is_known(found.path, config, listing)], url, entries)
+        by_name = {found.path: found for found in shown if _is_known(found.path, config, listing)}
+        kept = _without_cards(list(by_name), config, listing)
+        return _require([by_name[name] for name in kept], url, entries)
     except GristmillError:
         raise
     except Exception as error:  # a store's package raises what it likes

@@ -28,6 +28,7 @@ from gristmill.yaml_text import render_yaml
 
 WISH = ("dataset", "dataset_config", "split", "revision")
 """What of a dataset is asked for."""
+WRITTEN_AGAIN = " (a version is when a file was written, or what its store says: a copy counts as changed)"
 AnyPlan = TypeVar("AnyPlan", Plan, CountPlan)
 
 
@@ -51,6 +52,7 @@ def plan_or_resume(store: RunFolder, plan: AnyPlan, *, force: bool) -> AnyPlan:
     if changes:
         raise ResumeError(
             f"{store}: holds a run of another job: {changes}; use --force to start over, or another folder"
+            f"{WRITTEN_AGAIN if ', version ' in changes else ''}"
         )
     # What changes no output may change; what decided which documents are too large may not.
     resumed = msgspec.structs.replace(plan, max_document_bytes=before.max_document_bytes)
