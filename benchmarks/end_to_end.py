@@ -9,7 +9,8 @@ processes and the last counts, for all sides alike: a virtual machine must ask i
 earlier process gave back, and which side comes after which should not decide. What the first took is kept
 and told below the table. Ids are compared first. Inputs are the corpus and, where --copies is over 1, so many
 copies of it with shuffled documents; rivals are given the first --rival-mb of an input, and rates are MB of
-text a second. Raw results go to benchmarks/results/run/.
+text a second. datatrove reads JSON Lines with orjson, which it does not ask for (pip install orjson). Raw
+results go to benchmarks/results/run/.
 """
 
 from __future__ import annotations
