@@ -14,9 +14,14 @@ struct Bloom {
     HugeVector<uint64_t> words{0, 0};
     unsigned shift = 63;
 
-    void make_room(size_t count) {  // 16 bits for each
-        words.assign(std::bit_ceil(std::max<size_t>(count / 4, 64)), 0);
-        shift = 64 - static_cast<unsigned>(std::countr_zero(words.size()));
+    static constexpr size_t kFewestWords = 64;
+
+    void make_room(size_t count) { resize(std::bit_ceil(std::max(count / 4, kFewestWords))); }  // 16 bits for each
+    static bool has_size(size_t num_words) { return num_words >= kFewestWords && std::has_single_bit(num_words); }
+    // Nothing is in it then.
+    void resize(size_t num_words) {
+        words.assign(num_words, 0);
+        shift = 64 - static_cast<unsigned>(std::countr_zero(num_words));
     }
     static uint64_t hash(uint64_t key) { return key * 0x9E3779B97F4A7C15ull; }
     static uint64_t bits(uint64_t h) { return 1ull << (h >> 20 & 63) | 1ull << (h >> 26 & 63); }

@@ -64,14 +64,15 @@ std::vector<Merge> PairTable::in_order() const {
     return merges;
 }
 
-void TokenTable::build(std::span<const std::string_view> tokens) {
+void TokenTable::build(std::span<const std::string_view> tokens, size_t most_absent) {
     tokens_ = tokens;
-    auto count = static_cast<size_t>(std::count_if(tokens.begin(), tokens.end(), [](auto token) { return !token.empty(); }));
+    auto is_there = [&](std::string_view token) { return token.size() > most_absent; };
+    auto count = static_cast<size_t>(std::count_if(tokens.begin(), tokens.end(), is_there));
     size_t size = std::bit_ceil(std::max<size_t>(count * 2, 16));
     slots_.assign(size, kNoId);
     mask_ = size - 1;
     for (uint32_t id = 0; id < tokens.size(); ++id) {
-        if (tokens[id].empty()) continue;
+        if (!is_there(tokens[id])) continue;
         size_t i = (hash_bytes(tokens[id]) >> 32) & mask_;
         while (slots_[i] != kNoId) {
             if (tokens[slots_[i]] == tokens[id]) {
@@ -93,25 +94,27 @@ uint32_t TokenTable::find(std::string_view bytes) const {
 
 void ShortTokens::build(std::span<const std::string_view> tokens, std::span<const uint8_t> is_reachable,
                         const PerfectHash::Found& known) {
-    std::vector<Token> found;
-    std::vector<uint64_t> hashes;
-    for (uint32_t id = 0; id < tokens.size(); ++id) {
-        if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
-        ShortKey key = ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size());
-        found.push_back({key, id, is_reachable[id] != 0});
-        hashes.push_back(key.hash());
-    }
+    auto each_key = [&](const auto& take) {
+        for (uint32_t id = 0; id < tokens.size(); ++id) {
+            if (tokens[id].empty() || tokens[id].size() > ShortKey::kMaxBytes) continue;
+            take(id, ShortKey::load_safely(reinterpret_cast<const uint8_t*>(tokens[id].data()), tokens[id].size()));
+        }
+    };
     if (known.buckets.empty()) {
+        std::vector<uint64_t> hashes;
+        each_key([&](uint32_t, const ShortKey& key) { hashes.push_back(key.hash()); });
         if (!hash_.build(hashes)) throw ModelError("no perfect hash was found for its tokens");
-    } else if (!hash_.take(hashes.size(), known)) {
-        throw ModelError("the places kept of its tokens are of other tokens");
+    } else {
+        size_t num_keys = 0;
+        each_key([&](uint32_t, const ShortKey&) { ++num_keys; });
+        if (!hash_.take(num_keys, known)) throw ModelError("the places kept of its tokens are of other tokens");
     }
     tokens_.assign(hash_.num_places(), {{}, kNoId, false});
-    for (size_t i = 0; i < found.size(); ++i) {
-        Token& at = tokens_[hash_.place(hashes[i])];
+    each_key([&](uint32_t id, const ShortKey& key) {
+        Token& at = tokens_[hash_.place(key.hash())];
         if (at.id != kNoId) throw ModelError("two of its tokens have one place");
-        at = found[i];
-    }
+        at = {key, id, is_reachable[id] != 0};
+    });
 }
 
 void CoverFilter::build(std::span<const std::string_view> tokens, std::span<const uint32_t> ids) {
@@ -142,6 +145,44 @@ void CoverFilter::build(std::span<const std::string_view> tokens, std::span<cons
     }
     between_.make_room(between.size());
     for (uint64_t six : between) between_.add(six);
+}
+
+namespace {
+struct CoverSizes {
+    uint64_t around, between;  // words
+};
+}  // namespace
+
+void CoverFilter::pack(std::string& out) const {
+    auto append = [&](const void* data, size_t size) { out.append(static_cast<const char*>(data), size); };
+    CoverSizes sizes{around_.words.size(), between_.words.size()};
+    append(&sizes, sizeof sizes);
+    append(around_.words.data(), sizes.around * 8);
+    append(between_.words.data(), sizes.between * 8);
+    for (const auto* bits : small_sets(*this)) append(bits->data(), bits->size() * 8);
+}
+
+CoverFilter CoverFilter::unpack(std::string_view packed) {
+    CoverFilter filter;
+    CoverSizes sizes{};
+    std::memcpy(&sizes, packed.data(), std::min(packed.size(), sizeof sizes));
+    uint64_t small = 0, most = packed.size() / 8;
+    for (const auto* bits : small_sets(filter)) small += bits->size();
+    bool is_whole = sizes.around <= most && sizes.between <= most && packed.size() == sizeof sizes + (sizes.around + sizes.between + small) * 8;
+    if (!is_whole || !filter.around_.has_size(sizes.around) || !filter.between_.has_size(sizes.between)) {
+        throw ModelError("the places kept where its tokens lie are none");
+    }
+    const char* at = packed.data() + sizeof sizes;
+    auto take = [&](auto& words) {
+        std::memcpy(words.data(), at, words.size() * 8);
+        at += words.size() * 8;
+    };
+    filter.around_.resize(sizes.around);
+    filter.between_.resize(sizes.between);
+    take(filter.around_.words);
+    take(filter.between_.words);
+    for (auto* bits : small_sets(filter)) take(*bits);
+    return filter;
 }
 
 // What the token shows of itself around a place between two characters of three bytes or more when it begins or ends less than
@@ -177,9 +218,8 @@ bool CoverFilter::may_cover_near_edge(const uint8_t* text, size_t size, size_t a
 Model::Model(ModelInput input)
     : symbols_(input.symbols),
       whole_piece_first_(input.whole_piece_first),
-      token_bytes_(std::move(input.tokens)),
-      tokens_(token_bytes_.begin(), token_bytes_.end()),
       byte_ids_(std::move(input.byte_ids)) {
+    take_tokens(input);
     for (const Merge& merge : input.merges) {
         if (merge.rank >= kNoRank) throw ModelError("a merge has a rank over 67 million");
     }
@@ -189,7 +229,11 @@ Model::Model(ModelInput input)
         for (size_t i : {0, 1}) build(i);
     };
     build_both([&](size_t i) {
-        if (i == 1) return tokens_by_bytes_.build(tokens_);
+        if (i == 1) {
+            if (symbols_ == Symbols::characters) return tokens_by_bytes_.build(tokens_);
+            if (!is_pruned) TokenTable().build(tokens_);  // refuses a token that has two ids
+            return;
+        }
         if (!is_pruned) PairTable::drop_repeated(input.merges);
         if (!std::is_sorted(input.merges.begin(), input.merges.end(), is_before)) {
             std::sort(input.merges.begin(), input.merges.end(), is_before);
@@ -197,30 +241,25 @@ Model::Model(ModelInput input)
         pairs_.build(input.merges, is_pruned ? input.merge_places : PerfectHash::Found{});
     });
     for (auto token : tokens_) longest_token_ = std::max(longest_token_, token.size());
+    std::vector<uint32_t> ids_of_bytes(256, kNoId);  // of tokens that are a byte each
+    for (uint32_t id = 0; id < tokens_.size(); ++id) {
+        if (tokens_[id].size() == 1) ids_of_bytes[static_cast<uint8_t>(tokens_[id][0])] = id;
+    }
     if (symbols_ == Symbols::bytes) {
-        byte_ids_.assign(256, kNoId);
-        for (unsigned b = 0; b < 256; ++b) {
-            char c = static_cast<char>(b);
-            byte_ids_[b] = tokens_by_bytes_.find({&c, 1});
-            drops_bytes_ |= byte_ids_[b] == kNoId;
-        }
+        byte_ids_ = ids_of_bytes;
+        drops_bytes_ = std::find(byte_ids_.begin(), byte_ids_.end(), kNoId) != byte_ids_.end();
     } else {
         if (byte_ids_.size() != 256) throw ModelError("a model of characters needs byte fallback");
         for (unsigned b = 0; b < 256; ++b) {
-            char c = static_cast<char>(b);
-            bool is_token = b < 0x80 && tokens_by_bytes_.find({&c, 1}) != kNoId;
+            bool is_token = b < 0x80 && ids_of_bytes[b] != kNoId;
             if (byte_ids_[b] == kNoId && !is_token) throw ModelError("byte fallback lacks a token for byte " + std::to_string(b));
         }
     }
-    decoded_.assign(tokens_.begin(), tokens_.end());
-    for (const auto& [id, bytes] : input.unproducible) decoded_[id] = bytes;
+    odd_decoded_ = std::move(input.unproducible);
     for (unsigned b = 0; b < 256 && symbols_ == Symbols::characters; ++b) {
-        if (byte_ids_[b] != kNoId) decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
+        if (byte_ids_[b] != kNoId) odd_decoded_[byte_ids_[b]] = std::string(1, static_cast<char>(b));
     }
-    for (unsigned c = 0; c < 128; ++c) {
-        char character = static_cast<char>(c);
-        ascii_ids_[c] = tokens_by_bytes_.find({&character, 1});
-    }
+    std::copy_n(ids_of_bytes.begin(), 128, ascii_ids_);
     for (unsigned b = 0; b < 256; ++b) {
         bool is_character = symbols_ == Symbols::characters && b < 128 && ascii_ids_[b] != kNoId;
         symbols_of_bytes_[b] = is_character ? ascii_ids_[b] : byte_ids_[b];
@@ -250,10 +289,29 @@ Model::Model(ModelInput input)
         for (uint32_t id = 0; id < tokens_.size(); ++id) {
             if (is_result[id]) results.push_back(id);
         }
-        cover_.build(tokens_, results);
+        if (input.cover) {
+            cover_ = std::move(*input.cover);
+        } else {
+            cover_.build(tokens_, results);
+        }
         index_characters(input.merges, results);
         if (symbols_ == Symbols::bytes) index_joins(input.merges, results);
     });
+}
+
+void Model::take_tokens(const ModelInput& input) {
+    std::vector<uint32_t> sizes = input.packed_sizes;
+    token_bytes_.assign(input.packed.begin(), input.packed.end());
+    for (const std::string& token : input.tokens) {
+        sizes.push_back(static_cast<uint32_t>(token.size()));
+        token_bytes_.insert(token_bytes_.end(), token.begin(), token.end());
+    }
+    tokens_.reserve(sizes.size());
+    const char* at = token_bytes_.data();
+    for (uint32_t size : sizes) {
+        tokens_.emplace_back(at, size);
+        at += size;
+    }
 }
 
 std::vector<uint32_t> Model::unreachable_wholes() const {
@@ -285,15 +343,11 @@ void Model::look_at_ranks(std::span<const Merge> merges) {
 
 void Model::index_tokens(const PerfectHash::Found& token_places) {
     short_tokens_.build(tokens_, reachable_, token_places);
-    long_views_ = tokens_;
-    for (auto& token : long_views_) {
-        if (token.size() <= ShortKey::kMaxBytes) token = {};
-    }
-    long_tokens_.build(long_views_);
-    auto num_long = std::count_if(long_views_.begin(), long_views_.end(), [](auto token) { return !token.empty(); });
-    long_hashes_.make_room(static_cast<size_t>(num_long));
-    for (auto token : long_views_) {
-        if (!token.empty()) long_hashes_.add(hash_bytes(token));
+    long_tokens_.build(tokens_, ShortKey::kMaxBytes);
+    auto is_long = [](std::string_view token) { return token.size() > ShortKey::kMaxBytes; };
+    long_hashes_.make_room(static_cast<size_t>(std::count_if(tokens_.begin(), tokens_.end(), is_long)));
+    for (auto token : tokens_) {
+        if (is_long(token)) long_hashes_.add(hash_bytes(token));
     }
 }
 

@@ -1,9 +1,11 @@
 // The compiled vocabulary, shared by all threads and never changed: token bytes, merge table, coverage cuts.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -74,7 +76,8 @@ private:
 // Token bytes -> id.
 class TokenTable {
 public:
-    void build(std::span<const std::string_view> tokens);  // index = id; empty views are absent
+    // index = id; those of `most_absent` bytes and fewer are absent.
+    void build(std::span<const std::string_view> tokens, size_t most_absent = 0);
     uint32_t find(std::string_view bytes) const;
 
 private:
@@ -115,6 +118,9 @@ private:
 class CoverFilter {
 public:
     void build(std::span<const std::string_view> tokens, std::span<const uint32_t> ids);
+    // As bytes, and made of them again; ModelError for bytes that are none.
+    void pack(std::string& out) const;
+    static CoverFilter unpack(std::string_view packed);
     // Do these two bytes stand side by side in some token?
     bool are_neighbours(uint8_t a, uint8_t b) const { return neighbours_.has(a, b); }
     // May a token lie across `at` in text[0, size)? 0 < at < size.
@@ -169,6 +175,12 @@ private:
     static bool is_between_characters(uint32_t four) { return (four & 0xE0C0C000u) == 0xE0808000u; }
     void add_across(const uint8_t* token, size_t size);
     bool has(uint64_t key) const { return around_.has(key); }
+    // Those of one size.
+    template <typename Self>
+    static auto small_sets(Self& self) {
+        return std::array{&self.neighbours_.bits, &self.starts_1_.bits, &self.starts_2_.bits, &self.ends_1_.bits, &self.ends_2_.bits,
+                          &self.across_1_1_.bits, &self.across_2_1_.bits, &self.across_1_2_.bits};
+    }
     bool may_cover_near_edge(const uint8_t* text, size_t size, size_t at) const;
     // lefts, rights: bit l - 1 set when a token may start (end) l bytes away.
     bool may_cover_closely(uint32_t before, uint32_t after, unsigned lefts, unsigned rights) const;
@@ -189,6 +201,9 @@ struct ModelInput {
     bool whole_piece_first = false;
     // index = id; empty = no such token, or one that no text can produce.
     std::vector<std::string> tokens;
+    // Instead, where they lie one after the other and stay until the model is built: their sizes, by id, and their bytes.
+    std::vector<uint32_t> packed_sizes;
+    std::string_view packed;
     // A token may have several pairs, of one rank or of several; several tokens may share a rank.
     std::vector<Merge> merges;
     // 256; symbols == characters: fallback for characters that are no token.
@@ -199,6 +214,7 @@ struct ModelInput {
     std::vector<uint8_t> reachable;
     // Likewise, where the places of pruned merges and of short tokens are known already.
     PerfectHash::Found merge_places, token_places;
+    std::optional<CoverFilter> cover;
     // That build tables, 2 at most.
     size_t num_threads = 2;
 };
@@ -225,6 +241,7 @@ public:
     const uint32_t* byte_ids() const { return byte_ids_.data(); }
     // symbols == bytes: some byte has no token; text loses it before merging (as `tokenizers` has it).
     bool drops_bytes() const { return drops_bytes_; }
+    // symbols == characters.
     uint32_t find_token(std::string_view bytes) const { return tokens_by_bytes_.find(bytes); }
     const ShortTokens& short_tokens() const { return short_tokens_; }
     // Id of a token longer than ShortKey::kMaxBytes that a whole piece (or a part of one) of these bytes is, or kNoId.
@@ -246,11 +263,15 @@ public:
     // Built for models of characters alone, and not for all of them.
     const CharacterTable& characters() const { return characters_; }
     // The bytes an id stands for in decoded text.
-    std::string_view decoded(uint32_t id) const { return id < decoded_.size() ? decoded_[id] : std::string_view{}; }
+    std::string_view decoded(uint32_t id) const {
+        auto odd = odd_decoded_.find(id);
+        return odd != odd_decoded_.end() ? odd->second : token(id);
+    }
     std::string_view token(uint32_t id) const { return id < tokens_.size() ? tokens_[id] : std::string_view{}; }
     size_t num_ids() const { return tokens_.size(); }
 
 private:
+    void take_tokens(const ModelInput& input);
     void check_reachable();
     // Leaves out merges that no text can need (docs/design.md, one way to each token); they are in order.
     void prune_merges(std::vector<Merge>& merges);
@@ -263,13 +284,12 @@ private:
 
     Symbols symbols_;
     bool whole_piece_first_;
-    std::vector<std::string> token_bytes_;
+    std::vector<char> token_bytes_;  // one after the other
     std::vector<std::string_view> tokens_;
-    std::vector<std::string> decoded_;
-    TokenTable tokens_by_bytes_;
+    std::unordered_map<uint32_t, std::string> odd_decoded_;  // by id, where they are not the token's bytes
+    TokenTable tokens_by_bytes_;  // symbols == characters
     ShortTokens short_tokens_;
-    std::vector<std::string_view> long_views_;  // index = id; tokens too long for short_tokens_
-    TokenTable long_tokens_;
+    TokenTable long_tokens_;  // those too long for short_tokens_
     Bloom long_hashes_;
     PairTable pairs_;
     HugeVector<Outcome> byte_pairs_;  // 256 x 256

@@ -1,17 +1,18 @@
 #include "model_file.hpp"
 
 #include <cstring>
+#include <numeric>
 
 namespace gristmill {
 
 namespace {
 
-constexpr char kMagic[8] = {'G', 'M', 'O', 'D', 'E', 'L', '3', '\0'};
+constexpr char kMagic[8] = {'G', 'M', 'O', 'D', 'E', 'L', '4', '\0'};
 
 struct Header {
     char magic[8];
     uint32_t symbols, whole_piece_first, num_ids, num_merges, num_byte_ids, num_unproducible, num_merge_buckets, num_token_buckets;
-    uint64_t merge_factor, token_factor;
+    uint64_t merge_factor, token_factor, cover_bytes;
 };
 
 template <typename T>
@@ -54,16 +55,19 @@ std::string pack_model(const Model& model) {
         for (unsigned b = 0; b < 256; ++b) byte_ids.push_back(model.byte_id(static_cast<uint8_t>(b)));
     }
     PerfectHash::Found merge_places = model.pairs().found(), token_places = model.short_tokens().found();
+    std::string cover;
+    model.cover().pack(cover);
     Header header = {{}, static_cast<uint32_t>(model.symbols()), model.whole_piece_first(), num_ids,
                      static_cast<uint32_t>(merges.size()), static_cast<uint32_t>(byte_ids.size()),
                      static_cast<uint32_t>(unproducible.size()), static_cast<uint32_t>(merge_places.buckets.size()),
-                     static_cast<uint32_t>(token_places.buckets.size()), merge_places.factor, token_places.factor};
+                     static_cast<uint32_t>(token_places.buckets.size()), merge_places.factor, token_places.factor, cover.size()};
     std::memcpy(header.magic, kMagic, sizeof kMagic);
     std::string out;
     append(out, &header, 1);
     append(out, merges.data(), merges.size());
     append(out, merge_places.buckets.data(), merge_places.buckets.size());
     append(out, token_places.buckets.data(), token_places.buckets.size());
+    out.append(cover);
     append(out, byte_ids.data(), byte_ids.size());
     append(out, unproducible.data(), unproducible.size());
     auto append_size = [&](std::string_view bytes) {
@@ -96,16 +100,16 @@ ModelInput unpack_model(std::string_view bytes) {
     }
     input.merge_places = {header.merge_factor, reader.take_all<uint16_t>(header.num_merge_buckets)};
     input.token_places = {header.token_factor, reader.take_all<uint16_t>(header.num_token_buckets)};
+    input.cover = CoverFilter::unpack(reader.take(header.cover_bytes));
     input.byte_ids = reader.take_all<uint32_t>(header.num_byte_ids);
     for (uint32_t id : input.byte_ids) {
         if (id != kNoId && id >= header.num_ids) throw ModelError("a compiled vocabulary has a byte of no token");
     }
     auto unproducible = reader.take_all<uint32_t>(header.num_unproducible);
-    auto sizes = reader.take_all<uint32_t>(header.num_ids);
+    input.packed_sizes = reader.take_all<uint32_t>(header.num_ids);
     auto other_sizes = reader.take_all<uint32_t>(header.num_unproducible);
     input.reachable = reader.take_all<uint8_t>(header.num_ids);
-    input.tokens.reserve(header.num_ids);
-    for (uint32_t size : sizes) input.tokens.emplace_back(reader.take(size));
+    input.packed = reader.take(std::accumulate(input.packed_sizes.begin(), input.packed_sizes.end(), size_t{0}));
     for (size_t i = 0; i < unproducible.size(); ++i) {
         if (unproducible[i] >= header.num_ids) throw ModelError("a compiled vocabulary has bytes of no token");
         input.unproducible.emplace(unproducible[i], reader.take(other_sizes[i]));

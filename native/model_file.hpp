@@ -10,7 +10,8 @@ namespace gristmill {
 
 std::string pack_model(const Model& model);
 
-// What `Model` was compiled from, and what was found out then; ModelError for bytes that are none.
+// What `Model` was compiled from, and what was found out then, for as long as these bytes stay; ModelError for bytes
+// that are none.
 ModelInput unpack_model(std::string_view bytes);
 
 }  // namespace gristmill

@@ -25,7 +25,7 @@ BLOCKS = Blocks(block_bytes=9000, max_document_bytes=1 << 20, memory_map=False, 
 def small_start(monkeypatch):
     """Small files are worth it, and their blocks are small."""
     monkeypatch.setattr(run_early, "LEAST_FILE_BYTES", 0)
-    monkeypatch.setattr(head_start, "ENCODED_BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(head_start, "BLOCK_BYTES", BLOCK_BYTES)
 
 
 def records(count=800):

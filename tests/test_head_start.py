@@ -31,7 +31,7 @@ def small_start(tmp_path, monkeypatch):
     """Small files are worth it, their blocks are small, and what is kept is kept for the test."""
     monkeypatch.setenv("GRISTMILL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(run_early, "LEAST_FILE_BYTES", 0)
-    monkeypatch.setattr(head_start, "COUNTED_BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(head_start, "BLOCK_BYTES", BLOCK_BYTES)
     engine_cache.remember_cut(None, None, steps=cut_steps(cut_of("gpt2")))
 
 

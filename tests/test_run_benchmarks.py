@@ -106,7 +106,9 @@ def test_end_to_end_compares_ids_times_every_side_and_renders(tmp_path, corpus):
     assert [line.endswith("tokens, equal") for line in report.checks] == [True, True]
     assert [(t.side, t.output, len(t.wall_s)) for t in report.timings] == [
         ("gristmill", "megatron", 1),
+        ("called", "megatron", 1),
         ("gristmill", "parquet", 1),
+        ("called", "parquet", 1),
         ("bare", "", 1),
         ("bare whole", "", 1),
     ]

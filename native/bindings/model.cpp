@@ -81,8 +81,8 @@ void bind_model(nb::module_& m) {
             std::string bytes = pack_model(model);
             return nb::bytes(bytes.data(), bytes.size());
         })
-        .def_static("unpack", [](nb::bytes bytes, size_t num_threads) {
-            std::string_view packed(bytes.c_str(), bytes.size());
+        .def_static("unpack", [](Bytes bytes, size_t num_threads) {
+            std::string_view packed(reinterpret_cast<const char*>(bytes.data()), bytes.size());
             nb::gil_scoped_release release;
             ModelInput input = unpack_model(packed);
             input.num_threads = num_threads;

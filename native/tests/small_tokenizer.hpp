@@ -268,6 +268,12 @@ inline Program program(Kind kind, std::vector<AddedToken> tokens) {
     return program;
 }
 
+inline uint32_t find_slowly(const Model& model, std::string_view bytes) {
+    uint32_t id = 0;
+    while (id < model.num_ids() && model.token(id) != bytes) ++id;
+    return id < model.num_ids() ? id : kNoId;
+}
+
 // The ids of text without added tokens, by the slow twins alone.
 inline void encode_slowly(const Program& program, Kind kind, std::string_view text, std::vector<uint32_t>& out) {
     const Model& model = *program.model;
@@ -280,7 +286,7 @@ inline void encode_slowly(const Program& program, Kind kind, std::string_view te
     kSplitter.split(reinterpret_cast<const uint8_t*>(text.data()), 0, text.size(), pieces);
     for (auto piece : pieces) {
         std::string_view bytes = text.substr(piece.begin, piece.end - piece.begin);
-        uint32_t id = model.whole_piece_first() ? model.find_token(bytes) : kNoId;
+        uint32_t id = model.whole_piece_first() ? find_slowly(model, bytes) : kNoId;
         if (id != kNoId) {
             out.push_back(id);
         } else {

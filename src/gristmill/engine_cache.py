@@ -83,7 +83,8 @@ class _Table(msgspec.Struct, frozen=True, tag=True):
 
 
 class _Model(msgspec.Struct, frozen=True, tag=True):
-    data: bytes
+    data: memoryview
+    """Of what was read: most of it."""
 
 
 _KeptSteps = list[tuple[str, list[_Table | _Model | str | int | bool]]]
@@ -270,7 +271,7 @@ def _packed(argument: Any) -> Any:
 
     if isinstance(argument, np.ndarray):
         return _Table(argument.dtype.str, argument.tobytes())
-    return _Model(argument.pack()) if isinstance(argument, _native.Model) else argument
+    return _Model(memoryview(argument.pack())) if isinstance(argument, _native.Model) else argument
 
 
 def _with_model(argument: Any, num_threads: int) -> Any:

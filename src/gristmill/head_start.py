@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from gristmill.config import SpecialTokenPolicy
     from gristmill.read import Blocks, InputFile, Slice
 
-COUNTED_BLOCK_BYTES = 4 << 20
-ENCODED_BLOCK_BYTES = 1 << 20
-"""The run waits for the one that is at hand."""
+BLOCK_BYTES = 4 << 20
+"""As a run reads: what holds one is used again for its own."""
 COUNTER_BYTES = 256 << 20
 """The counter may have more once it is known how much there is."""
 MOST_COUNTED_BYTES = 48 << 20
@@ -71,7 +70,7 @@ class CountedStart:
             build_of(steps),
             max_bytes=COUNTER_BYTES,
             num_expected=expected_pieces(self._file.num_bytes),
-            block_bytes=COUNTED_BLOCK_BYTES,
+            block_bytes=BLOCK_BYTES,
             most_bytes=min(MOST_COUNTED_BYTES, self._file.num_bytes // 2),
         )
 
@@ -79,7 +78,7 @@ class CountedStart:
         """Stop it and have what it did, once; None where that is not the start of this part of this file."""
         native, self._native = self._native, None
         taken = native.take() if native is not None else None
-        if taken is None or not self._file.begins(file, part, blocks, COUNTED_BLOCK_BYTES):
+        if taken is None or not self._file.begins(file, part, blocks):
             return None
         counted, counter = taken
         begun = _begun_of([block for block, _ in counted])
@@ -102,7 +101,7 @@ class EncodedStart:
             os.fsencode(self._file.path),
             text_field.encode(),
             special_tokens,
-            block_bytes=ENCODED_BLOCK_BYTES,
+            block_bytes=BLOCK_BYTES,
             most_bytes=MOST_ENCODED_BYTES,
         )
 
@@ -115,7 +114,7 @@ class EncodedStart:
         from gristmill.batch import TokenBatch
 
         encoded = [(block, tokens) for block, tokens in self._native.take() if block[-1] < part.stop]
-        if not encoded or not self._file.begins(file, part, blocks, ENCODED_BLOCK_BYTES):
+        if not encoded or not self._file.begins(file, part, blocks):
             return None
         begun = _begun_of([block for block, _ in encoded])
         return Encoded(begun, [TokenBatch(*tokens) for _, tokens in encoded])
@@ -134,12 +133,12 @@ class _File:
         self.num_bytes = status.st_size
         self._version = str(status.st_mtime_ns)
 
-    def begins(self, file: InputFile, part: Slice, blocks: Blocks, block_bytes: int) -> bool:
+    def begins(self, file: InputFile, part: Slice, blocks: Blocks) -> bool:
         """The part is the start of this file, which is still the same, and could be read in such blocks."""
         is_same = (file.path, file.num_bytes, file.version) == (self.path, self.num_bytes, self._version)
         is_plain = (file.format, file.compression, part.start) == ("jsonl", "none", 0)
         return (
-            is_same and is_plain and blocks.max_documents is None and blocks.max_document_bytes >= block_bytes
+            is_same and is_plain and blocks.max_documents is None and blocks.max_document_bytes >= BLOCK_BYTES
         )
 
 
