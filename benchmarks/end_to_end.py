@@ -4,13 +4,15 @@
         [--copies 10] [--rivals datatrove,datasets] [--rival-mb 100] [--in-a-row 2]
 
 Every side has two workers on the same two cores, the same documents and the same tokenizer, and each
-measurement is a fresh process; sides are alternated within a round. In a round each side has --in-a-row such
-processes and the last counts, for all sides alike: a virtual machine must ask its host for memory that an
-earlier process gave back, and which side comes after which should not decide. What the first took is kept
-and told below the table. Ids are compared first. Inputs are the corpus and, where --copies is over 1, so many
-copies of it with shuffled documents; rivals are given the first --rival-mb of an input, and rates are MB of
-text a second. datatrove reads JSON Lines with orjson, which it does not ask for (pip install orjson). Raw
-results go to benchmarks/results/run/.
+measurement is a fresh process; sides are alternated within a round. A run of gristmill is timed twice: as a
+whole command, from the start of Python to the end of the process, and as rivals and the bare encoder are,
+as a call in a program whose modules are loaded. In a round each side has --in-a-row such processes and the
+last counts, for all sides alike: a virtual machine must ask its host for memory that an earlier process
+gave back, and which side comes after which should not decide. What the first took is kept and told below
+the table. Ids are compared first. Inputs are the corpus and, where --copies is over 1, so many copies of it
+with shuffled documents; rivals are given the first --rival-mb of an input, and rates are MB of text a
+second. datatrove reads JSON Lines with orjson, which it does not ask for (pip install orjson). Raw results
+go to benchmarks/results/run/.
 """
 
 from __future__ import annotations
@@ -38,7 +40,18 @@ from gristmill import load_tokenizer
 from gristmill.bench import available_cores
 from gristmill.files import write_whole
 from gristmill.run.machine import processor_name
-from run_report import BARE, END_TO_END, RIVALS, RunReport, Timing, counts_work, mb_per_s, rate, render_run
+from run_report import (
+    BARE,
+    CALLED,
+    END_TO_END,
+    RIVALS,
+    RunReport,
+    Timing,
+    counts_work,
+    mb_per_s,
+    rate,
+    render_run,
+)
 
 WORKERS = 2
 BATCH_SIZE = 1000
@@ -215,7 +228,8 @@ def read_rows(files: list[Path]) -> np.ndarray:
 def time_sides(source: Source, input_: Input, arguments: argparse.Namespace) -> list[Timing]:
     """All rounds of all sides on one input."""
     outputs = ["megatron", "parquet"] + ([f"megatron of {MANY_FILES} files"] if input_.many_folder else [])
-    sides = [("gristmill", output) for output in outputs] + [(side, "") for side in BARE]
+    sides = [(side, output) for output in outputs for side in ("gristmill", CALLED)]
+    sides += [(side, "") for side in BARE]
     sides += [(rival, "") for rival in arguments.rivals]
     timings = [
         Timing(
@@ -258,13 +272,14 @@ def time_once(timing: Timing, source: Source, input_: Input, output: Path) -> No
     timing.load_average.append(round(os.getloadavg()[0], 2))
     used = cpu_s()
     start = time.perf_counter()
+    is_many = timing.output.endswith("files")
+    place = input_.many_folder if is_many and input_.many_folder else input_.file
+    format_ = timing.output.partition(" ")[0]
     if timing.side == "gristmill":
-        is_many = timing.output.endswith("files")
-        place = input_.many_folder if is_many and input_.many_folder else input_.file
-        run_ours(source, place, output, timing.output.partition(" ")[0])
+        run_ours(source, place, output, format_)
     else:
-        place = input_.rival_folder if timing.side in RIVALS else input_.file
-        outcome = run_side(timing.side, source, place, output)
+        place = input_.rival_folder if timing.side in RIVALS else place
+        outcome = run_side(timing.side, source, place, output, format_=format_)
         timing.work_s.append(round(outcome.work_s, 4))
         timing.work_cpu_s += [] if outcome.work_cpu_s is None else [round(outcome.work_cpu_s, 3)]
     timing.wall_s.append(round(time.perf_counter() - start, 4))
@@ -301,6 +316,7 @@ def run_side(
     *,
     workers: int = WORKERS,
     batch_size: int = BATCH_SIZE,
+    format_: str = "",
     is_kept: bool = False,
 ) -> Outcome:
     job = Job(
@@ -311,6 +327,8 @@ def run_side(
         output=str(output),
         workers=workers,
         batch_size=batch_size,
+        format=format_,
+        eos_id=source.specials[source.eos],
         is_kept=is_kept,
     )
     last = run_python(SIDES, msgspec.json.encode(job).decode()).strip().splitlines()[-1]

@@ -1,4 +1,5 @@
-"""What `end_to_end` times against a run, one fresh process each: the bare encoder, datatrove, datasets.
+"""What `end_to_end` times against a whole command, one fresh process each: a run that a program calls, the
+bare encoder, datatrove, datasets.
 
 Started as `python benchmarks/end_to_end_sides.py JOB`, where JOB is JSON; prints what it measured as JSON.
 """
@@ -35,6 +36,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A folder that is not there yet."""
     workers: int
     batch_size: int
+    format: str = ""
+    """That the called run writes."""
+    eos_id: int = 0
     is_kept: bool = False
     """The bare encoder leaves its ids in the output folder."""
 
@@ -44,7 +48,29 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     work_s: float
     work_cpu_s: float | None = None
-    """Of the bare encoder."""
+    """Of the bare encoder and the called run."""
+
+
+def called(job: Job) -> Outcome:
+    """A run as a program asks for it; modules are imported by a run of one document before."""
+    import gristmill
+
+    first = Path(f"{job.output}.cache")
+    first.mkdir()
+    (first / "one.jsonl").write_text('{"text": "Threads start and modules load on this line, 1 2 3."}\n')
+    config = {
+        "tokenizer": job.tokenizer,
+        "read": {"inputs": [str(first / "one.jsonl")]},
+        "encode": {"eos_id": job.eos_id},
+        "pack": {"sequence_length": SEQUENCE_LENGTH},
+        "write": {"output": str(first / "one"), "format": job.format},
+        "run": {"workers": job.workers},
+    }
+    gristmill.tokenize(config)
+    config |= {"read": {"inputs": [job.input]}, "write": {"output": job.output, "format": job.format}}
+    start, used = time.perf_counter(), time.process_time()
+    gristmill.tokenize(config)
+    return Outcome(work_s=time.perf_counter() - start, work_cpu_s=time.process_time() - used)
 
 
 def bare(job: Job) -> Outcome:
@@ -147,6 +173,7 @@ def datasets(job: Job) -> Outcome:
 
 
 SIDES: dict[str, Callable[[Job], Outcome]] = {
+    "called": called,
     "bare": bare,
     "bare whole": bare_whole,
     "datatrove": datatrove,
