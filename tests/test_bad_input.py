@@ -191,6 +191,21 @@ def test_text_of_a_special_token_is_bad_where_the_job_says_error(tokenizer, tmp_
     assert "<|endoftext|>" in entry["detail"]
 
 
+def test_documents_round_those_that_a_tokenizer_refuses_are_encoded_as_without_them(tokenizer, tmp_path):
+    texts = [f"document number {n} of some" for n in range(70)]
+    forged = {0, 31, 32, 69}
+    for name, chosen in (("all", range(70)), ("clean", sorted(set(range(70)) - forged))):
+        lines = [{"text": texts[n] + " <|endoftext|>" * (n in forged)} for n in chosen]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for name in ("all", "clean"):
+        run(tokenizer, tmp_path / f"{name}.jsonl", tmp_path / name, encode__special_tokens="error")
+    written = [payload_documents(tmp_path / name) for name in ("all", "clean")]
+    assert len(written[0]) == 66
+    assert written[0] == written[1]
+    entries = map(json.loads, (tmp_path / "all" / "quarantine.jsonl").read_text().splitlines())
+    assert {entry["record"] for entry in entries} == forged
+
+
 def test_a_store_that_fails_ends_the_run_and_it_can_be_resumed(tokenizer, tmp_path, monkeypatch):
     import fsspec
 

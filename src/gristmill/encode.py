@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from gristmill import _native
 from gristmill.batch import DocumentBatch, TokenBatch
 from gristmill.config import SpecialTokenPolicy
@@ -9,6 +13,9 @@ from gristmill.errors import InputError
 from gristmill.layout import Layout
 from gristmill.read.documents import set_apart
 from gristmill.tokenizer import Tokenizer
+
+FEW_DOCUMENTS = 32
+"""Encoded together where some of a batch are refused."""
 
 
 def encode_documents(
@@ -20,14 +27,17 @@ def encode_documents(
     num_threads: int,
 ) -> tuple[DocumentBatch, TokenBatch]:
     """Ids of the documents as they go into shards; documents the tokenizer refuses move to the bad ones."""
-    try:
-        tokens = tokenizer.encode_batch(
-            (documents.text, documents.offsets), num_threads=num_threads, special_tokens=special_tokens
+
+    def encode(part: DocumentBatch) -> TokenBatch:
+        return tokenizer.encode_batch(
+            (part.text, part.offsets), num_threads=num_threads, special_tokens=special_tokens
         )
+
+    try:
+        tokens = encode(documents)
     except InputError:
-        documents = _drop_refused(documents, tokenizer, special_tokens)
-        tokens = tokenizer.encode_batch(
-            (documents.text, documents.offsets), num_threads=num_threads, special_tokens=special_tokens
+        documents, tokens = _encode_apart(
+            documents, encode, reason="special_text" if special_tokens == "error" else "refused"
         )
     return documents, lay_out(tokens, layout)
 
@@ -40,19 +50,28 @@ def lay_out(tokens: TokenBatch, layout: Layout) -> TokenBatch:
     return TokenBatch(ids, offsets)
 
 
-def _drop_refused(
-    documents: DocumentBatch, tokenizer: Tokenizer, special_tokens: SpecialTokenPolicy
-) -> DocumentBatch:
-    """Ask of each document alone: slow, and rare."""
-    reason = "special_text" if special_tokens == "error" else "refused"
-    faults = {}
-    for i in range(len(documents)):
-        text = documents.text[documents.offsets[i] : documents.offsets[i + 1]].tobytes()
+def _encode_apart(
+    documents: DocumentBatch, encode: Callable[[DocumentBatch], TokenBatch], *, reason: str
+) -> tuple[DocumentBatch, TokenBatch]:
+    """A few documents at a time, and one by one where some of these are refused."""
+    parts: list[TokenBatch] = []
+    faults: dict[int, tuple[str, str]] = {}
+
+    def take(start: int, stop: int) -> None:
         try:
-            tokenizer.encode(text, special_tokens=special_tokens)
+            parts.append(encode(documents.part(start, stop)))
         except InputError as error:
-            faults[i] = reason, str(error).removeprefix("document 0: ")
-    return set_apart(documents, faults)
+            if stop - start == 1:
+                faults[start] = reason, str(error).removeprefix("document 0: ")
+                return
+            for i in range(start, stop):
+                take(i, i + 1)
+
+    for start in range(0, len(documents), FEW_DOCUMENTS):
+        take(start, min(start + FEW_DOCUMENTS, len(documents)))
+    lengths = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)])
+    ids = np.concatenate([np.zeros(0, np.uint32), *(part.ids for part in parts)])
+    return set_apart(documents, faults), TokenBatch(ids, np.cumsum(lengths))
 
 
 def _or_none(id_: int | None) -> int:
