@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from gristmill import GristmillError, load_tokenizer
-from gristmill.bench import available_cores, first_difference, read_text_file
+from gristmill.bench import available_cores, first_difference, read_input
 from gristmill.bench_methods import METHODS, REFERENCES, Encoder
 from gristmill.sample import sample_documents, train_sample_tokenizer
 from sources import tokenizer_sources
@@ -112,7 +112,7 @@ def open_reference(source: str) -> Encoder:
 
 
 def corpus(path: Path | None) -> Iterable[str]:
-    return sample_documents() if path is None else read_text_file(path)
+    return sample_documents() if path is None else read_input(str(path))
 
 
 def code_points() -> Iterator[str]:

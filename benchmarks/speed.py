@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gristmill import load_tokenizer
-from gristmill.bench import BenchReport, Plan, measure, median_s, read_text_file
+from gristmill.bench import BenchReport, Plan, measure, median_s, read_input
 from gristmill.bench_report import render_json, title
 from gristmill.config import BenchConfig
 from gristmill.errors import GristmillError
@@ -42,7 +42,7 @@ def main() -> int:
     for name, source in sources.items():
         for text in texts:
             try:
-                plain = without_special_text(read_text_file(text), load_tokenizer(source).special_tokens)
+                plain = without_special_text(read_input(str(text)), load_tokenizer(source).special_tokens)
                 documents = take_bytes(plain, int(arguments.max_mb * 1e6))
                 report = measure(str(source), documents, plans, config=config, on_step=show)
             except GristmillError as error:

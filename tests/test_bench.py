@@ -158,16 +158,23 @@ def test_plain_text_is_a_document_a_paragraph(tmp_path):
 @pytest.mark.parametrize("line", ["{", "[]", '{"body": "x"}', '{"text": 1}'])
 def test_a_bad_jsonl_line_is_named(line, tmp_path):
     path = tmp_path / "corpus.jsonl"
-    path.write_text('{"text": "fine"}\n' + line + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match="line 2"):
+    path.write_text('{"text": "fine"}\n' + line + '\n{"text": "never seen"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"corpus\.jsonl, record 1: "):
         load_documents(BenchConfig(texts=(str(path),)))
+    assert load_documents(BenchConfig(texts=(str(path),), num_docs=1)) == ["fine"]
+
+
+def test_numbers_that_python_writes_are_read_as_a_run_reads_them(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"text": "one", "score": NaN}\n', encoding="utf-8")
+    assert load_documents(BenchConfig(texts=(str(path),))) == ["one"]
 
 
 def test_the_field_of_the_text_may_be_named(tmp_path):
     path = tmp_path / "corpus.jsonl"
     path.write_text('{"id": 7, "body": "one"}\n', encoding="utf-8")
     assert load_documents(BenchConfig(texts=(str(path),), text_field="body")) == ["one"]
-    with pytest.raises(InputError, match=r"no field 'text' .* --text-field may be body"):
+    with pytest.raises(InputError, match=r"no field text; .* body; --text-field names the field"):
         load_documents(BenchConfig(texts=(str(path),)))
 
 

@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from gristmill.batch import DocumentBatch
 from gristmill.bench_methods import METHODS, REFERENCES, Ids, Offsets, check_documents
 from gristmill.bench_worker import Job, Outcome
 from gristmill.config import BenchConfig, ReadConfig
@@ -135,12 +136,11 @@ def load_documents(config: BenchConfig) -> list[str]:
     return documents
 
 
-def read_input(given: str, text_field: str) -> Iterator[str]:
-    """Yield documents: of a plain text or JSONL file here, and of all else those that a run would read."""
+def read_input(given: str, text_field: str = "text") -> Iterator[str]:
+    """Yield documents: of a plain text file its paragraphs, and of all else those that a run would read."""
     path = Path(given)
-    is_plain = path.suffix not in COMPRESSIONS and FORMATS.get(path.suffix, "text") in ("text", "jsonl")
-    if is_plain and path.is_file():
-        yield from read_text_file(path, text_field)
+    if path.is_file() and path.suffix not in COMPRESSIONS and FORMATS.get(path.suffix, "text") == "text":
+        yield from _read_paragraphs(path)
         return
     config = ReadConfig(inputs=(given,), text_field=text_field)
     blocks = Blocks(BLOCK_BYTES, MAX_DOCUMENT_BYTES, memory_map=False, read_ahead=False)
@@ -148,43 +148,33 @@ def read_input(given: str, text_field: str) -> Iterator[str]:
         for part in slice_file(index, file, config, MAX_DOCUMENT_BYTES):
             try:
                 for batch in read_slice(file, part, config, blocks):
-                    for bad in (each for each in batch.bad if each.reason != "empty"):
-                        raise InputError(f"{file.path}, record {bad.record}: {bad.detail}")
-                    ends = batch.offsets.tolist()
-                    for begin, end in itertools.pairwise(ends):
-                        yield batch.text[begin:end].tobytes().decode()
+                    yield from _good_documents(batch, file.path)
             except BadFileError as error:
                 raise InputError(f"{file.path}: {error}") from error
 
 
-def read_text_file(path: Path, text_field: str = "text") -> Iterator[str]:
-    """Yield the documents of a JSONL file or of a plain text file (one a paragraph)."""
+def _good_documents(batch: DocumentBatch, path: str) -> Iterator[str]:
+    """Yield what comes before the first bad record, which is refused."""
+    bad = next((each for each in batch.bad if each.reason != "empty"), None)
+    ends = itertools.pairwise(batch.offsets.tolist())
+    for record, (begin, end) in zip(batch.records.tolist(), ends, strict=True):
+        if bad is not None and bad.record < record:
+            break
+        yield batch.text[begin:end].tobytes().decode()
+    if bad is not None:
+        remedy = "; --text-field names the field" if bad.reason == "missing_field" else ""
+        raise InputError(f"{path}, record {bad.record}: {bad.detail}{remedy}")
+
+
+def _read_paragraphs(path: Path) -> Iterator[str]:
+    """Yield the paragraphs of a text file."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            if FORMATS.get(path.suffix) == "jsonl":
-                yield from _jsonl_documents(path, file, text_field)
-            else:
-                yield from (paragraph for paragraph in file.read().split("\n\n") if paragraph.strip())
+            yield from (paragraph for paragraph in file.read().split("\n\n") if paragraph.strip())
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 at byte {error.start}; convert it first") from error
-
-
-def _jsonl_documents(path: Path, lines: Iterator[str], text_field: str) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
-            raise InputError(f"{path}, line {number}: not JSON ({error})") from error
-        row = row if isinstance(row, dict) else {}
-        if not isinstance(row.get(text_field), str):
-            held = [name for name, value in row.items() if isinstance(value, str)]
-            remedy = f"; --text-field may be {', '.join(held[:5])}" if held else ""
-            raise InputError(f"{path}, line {number}: no field {text_field!r} that holds a string{remedy}")
-        yield row[text_field]
 
 
 def measure(
