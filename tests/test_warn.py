@@ -47,6 +47,14 @@ def test_an_option_that_does_nothing_is_named_with_the_reason(tokenizer, corpus,
     assert found in estimate_run(config, force=True).warnings
 
 
+@pytest.mark.parametrize(("overlap", "warned"), [(32, 0), (33, 1), (63, 1)])
+def test_an_overlap_that_writes_tokens_many_times_is_named(tokenizer, corpus, tmp_path, overlap, warned):
+    options = {"write__format": "parquet", "pack__sequence_length": 64, "pack__overlap": overlap}
+    found = run(tokenizer, corpus, tmp_path / "out", **options).warnings
+    assert len(found) == warned
+    assert all(f"pack.overlap {overlap} of 64 tokens writes most tokens" in text for text in found)
+
+
 @pytest.mark.parametrize("options", [{}, {"write__format": "parquet", "pack__sequence_length": 64}])
 def test_a_plain_job_has_no_warnings(tokenizer, corpus, tmp_path, options):
     assert run(tokenizer, corpus, tmp_path / "out", **options).warnings == ()

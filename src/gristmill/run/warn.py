@@ -28,6 +28,8 @@ from gristmill.run.resources import num_cores
 MAX_NAMES_SHOWN = 3
 ALPHABET_SHARE = 0.25
 """Of a vocabulary: with more, little is left for words."""
+MOST_COPIES = 2
+"""Of a token in windows that overlap, before it is said."""
 WHILE_READING = ("max_documents", "sample", "seed", "held_out", "weights", "when_full")
 ROW_OPTIONS = ("sequence_length", "overlap", "tail", "lookahead", "pad_id", "mask_first_token")
 
@@ -46,6 +48,7 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     elif mode != "best_fit":
         why = f"only pack.mode best_fit chooses documents, and it is {mode}"
         found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ("lookahead",))]
+    found += _overlap(config.pack) if mode != "documents" else []
     if tables and len(tables) < len(formats) and config.pack.mode is None:
         others = ", ".join(name for name in formats if name not in tables)
         found.append(
@@ -58,6 +61,17 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     if "parquet" not in formats and config.write.compression != "none":
         found.append(_unused("write.compression", "it is of parquet"))
     return found + _unused_ids(config.encode)
+
+
+def _overlap(pack: PackConfig) -> list[str]:
+    new = max(pack.sequence_length - pack.overlap, 1)  # none is refused elsewhere
+    times = -(-pack.sequence_length // new)
+    if times <= MOST_COPIES:
+        return []
+    return [
+        f"pack.overlap {pack.overlap} of {pack.sequence_length} tokens writes most tokens of a long document "
+        f"{times:,} times"
+    ]
 
 
 def training_warnings(config: TrainConfig) -> list[str]:
