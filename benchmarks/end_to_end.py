@@ -5,14 +5,14 @@
 
 Every side has two workers on the same two cores, the same documents and the same tokenizer, and each
 measurement is a fresh process; sides are alternated within a round. A run of gristmill is timed twice: as a
-whole command, from the start of Python to the end of the process, and as rivals and the bare encoder are,
-as a call in a program whose modules are loaded. In a round each side has --in-a-row such processes and the
-last counts, for all sides alike: a virtual machine must ask its host for memory that an earlier process
-gave back, and which side comes after which should not decide. What the first took is kept and told below
-the table. Ids are compared first. Inputs are the corpus and, where --copies is over 1, so many copies of it
-with shuffled documents; rivals are given the first --rival-mb of an input, and rates are MB of text a
-second. datatrove reads JSON Lines with orjson, which it does not ask for (pip install orjson). Raw results
-go to benchmarks/results/run/.
+whole command, from the start of Python to the end of the process, and as a call in a program that has its
+modules, which is how rivals and the bare encoder are timed. In a round each side has --in-a-row such
+processes and the last counts, for all sides alike: a virtual machine must ask its host for memory that an
+earlier process gave back, and which side comes after which should not decide. What the first took is kept
+and told below the table. Ids are compared first. Inputs are the corpus and, where --copies is over 1, so
+many copies of it with shuffled documents; rivals are given the first --rival-mb of an input, and rates are
+MB of text a second. datatrove reads JSON Lines with orjson, which it does not ask for (pip install orjson).
+Raw results go to benchmarks/results/run/.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from run_report import (
     RIVALS,
     RunReport,
     Timing,
-    counts_work,
+    counted,
     mb_per_s,
     rate,
     render_run,
@@ -259,8 +259,8 @@ def time_in_a_row(timing: Timing, source: Source, input_: Input, arguments: argp
         one = Timing(**{name: getattr(timing, name) for name in ("tokenizer", "input", "side", "output")})
         time_once(one, source, input_, arguments.work / "output")
         if number == 0 and arguments.in_a_row > 1:
-            timing.first_s += one.work_s if counts_work(timing) else one.wall_s
-    for name in ("wall_s", "work_s", "cpu_s", "work_cpu_s", "stage_s", "load_average"):
+            timing.first_s += counted(one)
+    for name in ("wall_s", "work_s", "cpu_s", "stage_s", "load_average"):
         getattr(timing, name).extend(getattr(one, name))
 
 
@@ -272,8 +272,10 @@ def time_once(timing: Timing, source: Source, input_: Input, output: Path) -> No
     timing.load_average.append(round(os.getloadavg()[0], 2))
     used = cpu_s()
     start = time.perf_counter()
-    is_many = timing.output.endswith("files")
-    place = input_.many_folder if is_many and input_.many_folder else input_.file
+    place = input_.file
+    if timing.output.endswith("files"):
+        assert input_.many_folder is not None, "that output is of inputs that are dealt"
+        place = input_.many_folder
     format_ = timing.output.partition(" ")[0]
     if timing.side == "gristmill":
         run_ours(source, place, output, format_)
@@ -281,7 +283,6 @@ def time_once(timing: Timing, source: Source, input_: Input, output: Path) -> No
         place = input_.rival_folder if timing.side in RIVALS else place
         outcome = run_side(timing.side, source, place, output, format_=format_)
         timing.work_s.append(round(outcome.work_s, 4))
-        timing.work_cpu_s += [] if outcome.work_cpu_s is None else [round(outcome.work_cpu_s, 3)]
     timing.wall_s.append(round(time.perf_counter() - start, 4))
     if timing.side not in RIVALS:  # whose workers nobody waits for, so that they are not counted
         timing.cpu_s.append(round(cpu_s() - used, 3))

@@ -47,12 +47,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of the work itself: without imports and, for the bare encoder, without reading and loading."""
 
     work_s: float
-    work_cpu_s: float | None = None
-    """Of the bare encoder and the called run."""
 
 
 def called(job: Job) -> Outcome:
-    """A run as a program asks for it; modules are imported by a run of one document before."""
+    """A run as a program asks for it, after one of one document, so that modules are loaded."""
     import gristmill
 
     first = Path(f"{job.output}.cache")
@@ -68,9 +66,9 @@ def called(job: Job) -> Outcome:
     }
     gristmill.tokenize(config)
     config |= {"read": {"inputs": [job.input]}, "write": {"output": job.output, "format": job.format}}
-    start, used = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
     gristmill.tokenize(config)
-    return Outcome(work_s=time.perf_counter() - start, work_cpu_s=time.process_time() - used)
+    return Outcome(work_s=time.perf_counter() - start)
 
 
 def bare(job: Job) -> Outcome:
@@ -94,17 +92,17 @@ def _encode_alone(job: Job, *, block_bytes: int) -> Outcome:
     tokenizer = load_tokenizer(job.tokenizer, engine="native")
     tokenizer.encode_batch([b"Threads start and modules load on this line, 1 2 3."], num_threads=job.workers)
     kept = []
-    start, used = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
     for first, stop in cuts:
         block = text[offsets[first] : offsets[stop]], offsets[first : stop + 1] - offsets[first]
         tokens = tokenizer.encode_batch(block, num_threads=job.workers)
         if job.is_kept:
             kept.append(np.insert(tokens.ids, tokens.offsets[1:], tokenizer.special_tokens[job.eos]))
-    work_s, work_cpu_s = time.perf_counter() - start, time.process_time() - used
+    work_s = time.perf_counter() - start
     if job.is_kept:
         Path(job.output).mkdir()
         np.save(Path(job.output) / "ids.npy", np.concatenate(kept))
-    return Outcome(work_s=work_s, work_cpu_s=work_cpu_s)
+    return Outcome(work_s=work_s)
 
 
 def _cuts(offsets: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int]]:

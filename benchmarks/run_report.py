@@ -14,7 +14,7 @@ START, END = "<!-- run:start -->", "<!-- run:end -->"
 OUTPUTS = {"megatron": "Megatron", "parquet": "Parquet, packed", "megatron of 20 files": "Megatron, 20 files"}
 RIVALS = ("datatrove", "datasets")
 BARE = ("bare", "bare whole")
-CALLED = "called"
+COMMAND, CALLED = "gristmill", "called"
 
 
 class Timing(msgspec.Struct, kw_only=True):
@@ -34,9 +34,8 @@ class Timing(msgspec.Struct, kw_only=True):
     work_s: list[float] = []
     """Without imports; of a called run the call, of the bare encoder encoding alone."""
     cpu_s: list[float] = []
-    """Of gristmill and the bare encoder, all processes: what others on the machine disturb least."""
-    work_cpu_s: list[float] = []
-    """Of the called run and the bare encoder."""
+    """Of all processes of gristmill, called or not, and of the bare encoder, with all that comes before the
+    work."""
     stage_s: list[dict[str, float]] = []
     """Of gristmill: seconds of all workers together."""
     load_average: list[float] = []
@@ -59,8 +58,8 @@ class RunReport(msgspec.Struct, kw_only=True):
 
 
 def mb_per_s(timing: Timing) -> float:
-    """Text of the median round; a rival that had only a share is not charged for its imports."""
-    return rate(timing, timing.work_s if counts_work(timing) else timing.wall_s)
+    """Text of the median round."""
+    return rate(timing, counted(timing))
 
 
 def rate(timing: Timing, seconds: list[float]) -> float:
@@ -68,9 +67,9 @@ def rate(timing: Timing, seconds: list[float]) -> float:
     return timing.text_bytes / statistics.median(seconds) / 1e6
 
 
-def counts_work(timing: Timing) -> bool:
-    """Its rate is made of its work alone, not of the whole process."""
-    return timing.side in (CALLED, *BARE) or timing.is_share
+def counted(timing: Timing) -> list[float]:
+    """What its rate is made of: the work alone, but for commands the whole process."""
+    return timing.wall_s if timing.side == COMMAND else timing.work_s
 
 
 def load_run_report(path: Path = END_TO_END) -> RunReport:
@@ -84,7 +83,7 @@ def render_run(report: RunReport) -> str:
     header += ["command / bare", "call / bare"]
     header += [cell for rival in RIVALS for cell in (rival, "faster")]
     lines = ["| " + " | ".join(header) + " |", "|---|---|---|" + "---:|" * (len(header) - 3)]
-    rows = [_row(report, timing) for timing in report.timings if timing.side == "gristmill" and timing.wall_s]
+    rows = [_row(report, timing) for timing in report.timings if timing.side == COMMAND and timing.wall_s]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", _note(report)])
 
@@ -118,7 +117,7 @@ def _firsts(report: RunReport) -> str:
     for ours in firsts:
         place = (ours.tokenizer, ours.input)
         bare = [rate(t, t.first_s) for t in firsts if (t.tokenizer, t.input) == place and t.side in BARE]
-        if ours.side == "gristmill" and bare:
+        if ours.side == COMMAND and bare:
             shares.append(rate(ours, ours.first_s) / max(bare))
     if not shares:
         return ""
@@ -133,16 +132,15 @@ def _note(report: RunReport) -> str:
     shares = sorted({round(t.text_bytes / 1e6) for t in report.timings if t.is_share and t.wall_s})
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     share = (
-        f" Rivals were given the first {' or '.join(map(str, shares))} MB of an input, "
-        "and their imports are not counted there."
+        f" Rivals were given the first {' or '.join(map(str, shares))} MB of an input where it has more."
         if shares
         else ""
     )
     return (
         "MB of text a second, two workers. Command: the whole process, from the start of Python to its end. "
-        "Call: `gristmill.tokenize` in a program whose modules are loaded, as rivals are timed; it loads the "
-        "tokenizer. Bare encoder: encoding alone, two threads, text in memory, in blocks or whole as is "
-        "faster. "
+        "Call: `gristmill.tokenize` in a program that has done a run of one document before; it loads the "
+        "tokenizer. Rivals are timed like that, without their imports. Bare encoder: encoding alone, two "
+        "threads, text in memory, in blocks or whole as is faster. "
         f"Medians of {' or '.join(map(str, rounds))} alternated rounds on "
         f"{report.machine}, {report.num_cores} cores, Python {report.python}; {versions}.{share}"
         f"{_firsts(report)}"

@@ -17,6 +17,7 @@ from gristmill.run.messages import Task
 from gristmill.run.nodes import Reply, Room
 from gristmill.run.remote_worker import Hello, RemoteWorker
 from gristmill.run.tokenize import tokenize
+from gristmill.store import open_folder
 from made_runs import make_config, make_corpus, output_bytes, run
 
 OPTIONS = {"write__format": ["parquet"], "pack__mode": "best_fit", "pack__sequence_length": 100}
@@ -291,6 +292,23 @@ def test_a_unit_waits_for_a_worker_that_is_on_its_way_rather_than_behind_another
     on_threads(cluster, read__unit_bytes=140_000, pack__mode="documents", write__format=["megatron"])
     assert len(read_plan(tmp_path / "out").units) == 2
     assert cluster.most_in_flight == 1
+
+
+def test_a_worker_that_fails_to_load_while_all_are_dismissed_has_no_successor(tokenizer, corpus, tmp_path):
+    class Leaving(Threads):
+        def call(self, worker, method, *arguments):
+            if method == "leave":
+                self.inbox.put(Reply(2, "load", None, "gone"))
+                self.inbox.put(Reply(worker, "leave", b"", ""))
+
+    cluster = Leaving(num_workers=2)
+    backend = ClusterBackend(make_config(tokenizer, corpus, tmp_path / "out", run__workers=2), cluster)
+    backend._store = open_folder("memory://dismissed")
+    backend._workers[1].node = "here"
+    assert sorted(backend._workers) == [1, 2]
+    backend._dismiss([1, 2])
+    assert not backend._workers
+    assert len(cluster.workers) == 2
 
 
 def test_a_wait_for_the_first_worker_is_told(on_threads, monkeypatch, caplog):

@@ -1,7 +1,9 @@
 """A run: the same bytes whatever the workers, a ledger that balances, limits, resuming, refusals."""
 
+import gc
 import json
 import shutil
+import threading
 import weakref
 from contextlib import closing
 
@@ -307,6 +309,28 @@ def test_too_many_bad_documents_stop_the_run(tokenizer, tmp_path):
     with pytest.raises(RunError, match="bad_json 30"):
         run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.1)
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", run__max_bad_fraction=0.6)
+
+
+def test_no_unit_goes_on_when_too_many_bad_documents_have_stopped_the_run(tokenizer, tmp_path):
+    lines = ["{bad"] * 2000 + [json.dumps({"text": "good " * 20})] * 20_000
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    before = set(threading.enumerate())
+    options = {"run__max_bad_fraction": 0.1, "run__workers": 2}
+    with pytest.raises(RunError, match=r"bad_json .*; see the quarantine files in units/ of the run folder"):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options)
+    assert set(threading.enumerate()) <= before
+    assert len(list((tmp_path / "out" / "units").glob("*.json"))) < 50
+    run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options | {"run__max_bad_fraction": 0.99})
+
+
+def test_a_program_that_collects_no_garbage_goes_on_so(tokenizer, tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["one"])
+    gc.disable()
+    try:
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_quarantine_is_in_the_order_of_records_for_any_block_size(tokenizer, tmp_path):

@@ -133,15 +133,12 @@ def test_differing_ids_are_said_to_differ(tmp_path):
     assert "DIFFER" in compared(source, "bare", np.array([1, 2]), np.array([1, 3]))
 
 
-def test_a_rival_with_a_share_of_the_input_is_not_charged_for_its_imports():
+@pytest.mark.parametrize(("side", "rate"), [("gristmill", 1.0), ("called", 2.0), ("datatrove", 2.0)])
+def test_commands_alone_are_charged_for_their_imports(side, rate):
     from run_report import Timing, mb_per_s
 
-    timing = Timing(
-        tokenizer="t", input="9 MB", side="datatrove", text_bytes=4_000_000, wall_s=[4.0], work_s=[2.0]
-    )
-    assert mb_per_s(timing) == 1.0
-    timing.is_share = True
-    assert mb_per_s(timing) == 2.0
+    timing = Timing(tokenizer="t", input="9 MB", side=side, text_bytes=4_000_000, wall_s=[4.0], work_s=[2.0])
+    assert mb_per_s(timing) == rate
 
 
 def test_small_and_large_inputs_of_every_format_are_files_of_their_own(tmp_path, corpus):

@@ -322,6 +322,19 @@ def test_clean_lists_and_removes_what_no_record_names(memory, tokenizer, corpus,
         clean(f"{url}-other")
 
 
+def test_clean_removes_what_a_killed_count_had_spilled(tokenizer, corpus, tmp_path):
+    run(tokenizer, corpus, tmp_path / "out")
+    spilled = tmp_path / "out" / "units" / ".00000.spilled"
+    spilled.mkdir()
+    (spilled / "run-0").write_bytes(b"12345")
+    (tmp_path / "out" / "units" / "of somebody else").mkdir()
+    found = clean(str(tmp_path / "out"), is_dry=True)
+    assert [(left.path, left.num_bytes) for left in found] == [("units/.00000.spilled", 5)]
+    assert clean(str(tmp_path / "out")) == found
+    assert not spilled.exists()
+    assert clean(str(tmp_path / "out")) == []
+
+
 def test_clean_ends_uploads_that_were_never_finished(s3, tokenizer, corpus):
     url = f"s3://{BUCKET}/uploads"
     run(tokenizer, corpus, url)

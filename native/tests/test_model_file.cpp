@@ -25,12 +25,25 @@ std::vector<uint32_t> merged(const Model& model, std::string_view text) {
     return ids;
 }
 
+// At each place of a text: whether a token may lie across it.
+std::vector<bool> covered(const Model& model, std::string_view text) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+    std::vector<bool> found;
+    for (size_t at = 1; at < text.size(); ++at) {
+        found.push_back(model.cover().may_cover(bytes, text.size(), at));
+        if (at >= 3 && text.size() - at >= 3) found.push_back(model.cover().may_cover_between(bytes + at));
+    }
+    return found;
+}
+
 void test_again_the_same(const Model& model) {
     std::string packed = pack_model(model);
     Model again(unpack_model(packed));
     check(pack_model(again) == packed, "packed again it is the same");
     for (const std::string& token : small::grown_tokens()) {
-        check(merged(again, token + "the" + token) == merged(model, token + "the" + token), "merges are the same");
+        std::string text = token + "the\xE6\xB0\xB4\xE8\xBB\x8A" + token;
+        check(merged(again, text) == merged(model, text), "merges are the same");
+        check(covered(again, text) == covered(model, text), "places that tokens cover are the same");
     }
     for (uint32_t id = 0; id < model.num_ids(); ++id) {
         check(again.decoded(id) == model.decoded(id), "decoded bytes are the same");
@@ -39,15 +52,24 @@ void test_again_the_same(const Model& model) {
 }
 
 void test_hostile(const Model& model) {
-    std::string packed = pack_model(model);
+    std::string packed = pack_model(model), cover;
+    model.cover().pack(cover);  // most of it: half of the changes are elsewhere
+    size_t cover_at = packed.find(cover), num_others = packed.size() - cover.size();
+    check(cover_at != packed.npos, "the filter is a part of it");
     std::mt19937 random(1);
     for (int round = 0; round < 3000; ++round) {
+        auto any_place = [&](size_t size) {
+            size_t at = random() % num_others;
+            at += at < cover_at ? 0 : cover.size();
+            return round % 4 < 2 && at < size ? at : random() % size;
+        };
         std::string changed = packed;
-        if (round % 2) changed.resize(random() % packed.size());
-        for (int i = 0; i < 3 && !changed.empty(); ++i) changed[random() % changed.size()] ^= static_cast<char>(1 + random() % 255);
+        if (round % 2) changed.resize(any_place(packed.size()));
+        for (int i = 0; i < 3 && !changed.empty(); ++i) changed[any_place(changed.size())] ^= static_cast<char>(1 + random() % 255);
         try {
             Model again(unpack_model(changed));
             merged(again, "another brown \xE6\xB0\xB4");
+            covered(again, "another brown \xE6\xB0\xB4\xE8\xBB\x8A");
         } catch (const std::exception&) {
             // Refused, as it may be.
         }

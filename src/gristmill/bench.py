@@ -103,6 +103,7 @@ def find_tokenizer(name: str) -> Path:
 
 BLOCK_BYTES = 4 << 20
 MAX_DOCUMENT_BYTES = 1 << 30
+WHOLE_FILE = 1 << 62
 
 
 def all_plans(threads: int) -> list[Plan]:
@@ -145,7 +146,7 @@ def read_input(given: str, text_field: str = "text") -> Iterator[str]:
     config = ReadConfig(inputs=(given,), text_field=text_field)
     blocks = Blocks(BLOCK_BYTES, MAX_DOCUMENT_BYTES, memory_map=False, read_ahead=False)
     for index, file in enumerate(find_inputs(config).files):
-        for part in slice_file(index, file, config, MAX_DOCUMENT_BYTES):
+        for part in slice_file(index, file, config, WHOLE_FILE):
             try:
                 for batch in read_slice(file, part, config, blocks):
                     yield from _good_documents(batch, file.path)

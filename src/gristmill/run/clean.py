@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import get_args
 
@@ -72,13 +73,15 @@ def _clean_local(folder: Path, named: set[str], *, is_dry: bool) -> list[Leftove
             entries += [entry for entry in os.scandir(folder / name) if f"{name}/{entry.name}" not in named]
     found = []
     for entry in sorted(entries, key=lambda entry: entry.path):
-        if entry.is_file(follow_symlinks=False):
-            path = Path(entry.path)
-            found.append(
-                Leftover(path=path.relative_to(folder).as_posix(), num_bytes=entry.stat().st_size)
-            )
-            if not is_dry:
-                path.unlink(missing_ok=True)
+        path = Path(entry.path)
+        is_file = entry.is_file(follow_symlinks=False)
+        if not is_file and not (entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)):
+            continue  # none of ours
+        files = [path] if is_file else [part for part in path.rglob("*") if part.is_file()]
+        num_bytes = sum(file.lstat().st_size for file in files)
+        found.append(Leftover(path=path.relative_to(folder).as_posix(), num_bytes=num_bytes))
+        if not is_dry:
+            path.unlink(missing_ok=True) if is_file else shutil.rmtree(path, ignore_errors=True)
     return found
 
 

@@ -161,7 +161,7 @@ class ClusterBackend:
             for reply in self._cluster.heard(POLL_S):
                 if reply.method == "leave":
                     staying.discard(reply.worker)
-                elif reply.method == "load":
+                elif reply.method == "load" and reply.worker not in keys:
                     self._meet(reply)
         for key in keys:
             self._end(key)

@@ -20,11 +20,13 @@ def load_configured(config: TokenizerConfig, *, known: Known | None = None) -> T
     """The tokenizer a job names; `known` is what was recalled of it already, if it was."""
     from gristmill.tokenizer import load_from
 
+    is_collecting = gc.isenabled()
     gc.disable()  # a vocabulary is a million objects, and none of them is garbage
     try:
         return load_from(config.source, _options(config), config.engine, known=known)
     finally:
-        gc.enable()
+        if is_collecting:
+            gc.enable()
 
 
 def load_measured(config: TokenizerConfig, recalling: Recalling | None = None) -> tuple[Tokenizer, int]:

@@ -68,6 +68,8 @@ class RemoteWorker:
         self._tokenizer: Tokenizer | None = None
         self._prepared: tuple[bytes, Job | CountJob] | None = None
         self._blocks: dict[int, Block] = {}
+        """Done since somebody asked, by unit."""
+        self._counting = threading.Lock()
 
     def load(self, message: bytes, node: str = "") -> bytes:
         """Load the tokenizer; says what it is, and who answers."""
@@ -102,12 +104,14 @@ class RemoteWorker:
         except (GristmillError, MemoryError, OSError) as error:
             message = failure_of(error, wanted.unit)
         finally:
-            self._blocks.pop(wanted.unit, None)
+            with self._counting:
+                self._blocks.pop(wanted.unit, None)
         return msgspec.json.encode(Answer(message=message, resident_bytes=resident_bytes()))
 
     def tell(self) -> bytes:
         """How far the unit is that is being worked at."""
-        blocks, self._blocks = self._blocks, {}
+        with self._counting:
+            blocks, self._blocks = self._blocks, {}
         return msgspec.json.encode(News(blocks=blocks, resident_bytes=resident_bytes()))
 
     def leave(self) -> bytes:
@@ -126,8 +130,9 @@ class RemoteWorker:
 
     def _reporter(self, unit: int, limit: int | None) -> Callable[[Block], None]:
         def report(block: Block) -> None:
-            before = self._blocks.get(unit, Block(0, 0, 0, 0))
-            self._blocks[unit] = Block(*map(sum, zip(before, block, strict=True)))
+            with self._counting:
+                before = self._blocks.get(unit, Block(0, 0, 0, 0))
+                self._blocks[unit] = Block(*map(sum, zip(before, block, strict=True)))
             if limit is not None and resident_bytes() > limit:
                 raise MemoryError(f"more than {limit} bytes")
 

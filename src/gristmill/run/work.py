@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import Protocol
 
 import msgspec
@@ -80,15 +81,16 @@ class Work:
         """Every unit that is not done, or as many as the limit needs."""
         last = self._last_needed()
         tasks = [Task(unit) for unit in pending if last is None or unit < last]
-        outcomes = self._backend.run(tasks, self._progress)
-        for outcome in outcomes:
-            self._take(outcome)
-            if self._max_bad_fraction < 1:
-                check_bad_fraction(self.done.ledger.total(), self._max_bad_fraction, is_end=False)
-            last = self._last_needed()
-            if last is not None:
-                break
-        outcomes.close()
+        # Closed, whatever comes: units that were begun must not go on beside whatever comes next.
+        with closing(self._backend.run(tasks, self._progress)) as outcomes:
+            for outcome in outcomes:
+                self._take(outcome)
+                if self._max_bad_fraction < 1:
+                    total, cause = self.done.ledger.total(), "what is kept of them is in quarantine"
+                    check_bad_fraction(total, self._max_bad_fraction, is_end=False, cause=cause)
+                last = self._last_needed()
+                if last is not None:
+                    break
         if last is not None:
             self._cut(last)
 
@@ -99,8 +101,9 @@ class Work:
             self._do_one(Task(tails, self.done.left_of(self._limit, slice(None))))
 
     def _do_one(self, task: Task) -> None:
-        for outcome in self._backend.run([task], self._progress):
-            self._take(outcome)
+        with closing(self._backend.run([task], self._progress)) as outcomes:
+            for outcome in outcomes:
+                self._take(outcome)
 
     def _take(self, outcome: Outcome) -> None:
         if outcome.record is None:
