@@ -323,6 +323,21 @@ def test_no_unit_goes_on_when_too_many_bad_documents_have_stopped_the_run(tokeni
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options | {"run__max_bad_fraction": 0.99})
 
 
+def test_a_file_name_that_is_nearly_right_is_told_the_right_one_first(tokenizer, tmp_path):
+    for name in ("a", "b", "c", "d", "e", "f", "pages.jsonl"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError, match=r"there is \S*/pages\.jsonl, \S*/a, "):
+        run(tokenizer, tmp_path / "pages.jsnl", tmp_path / "out")
+
+
+def test_a_tokenizer_without_pad_is_told_what_rows_may_be_filled_with(tmp_path):
+    tokenizer = train_sample_tokenizer(tmp_path)
+    write_jsonl(tmp_path / "a.jsonl", ["one"])
+    options = {"encode__add_eos": False, "encode__eos_id": None, "write__format": "parquet"}
+    with pytest.raises(ConfigError, match=r"add pack\.pad_id=0 \(<\|endoftext\|>\)"):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options)
+
+
 def test_a_program_that_collects_no_garbage_goes_on_so(tokenizer, tmp_path):
     write_jsonl(tmp_path / "a.jsonl", ["one"])
     gc.disable()

@@ -1,5 +1,6 @@
 """What may not be what was meant is said, in the result, by `plan` and on the command line."""
 
+import gzip
 import json
 
 import pyarrow as pa
@@ -36,6 +37,10 @@ def corpus(tmp_path):
         ({"encode__bos_id": 1}, "encode.bos_id does nothing here: encode.add_bos is false"),
         ({"run__preset": "streaming", "run__backend": None, "run__workers": 2}, "one process"),
         ({"run__ray_address": "auto"}, "run.ray_address does nothing here: it is of --backend ray"),
+        (
+            {"write__format": "parquet", "pack__mode": "pad", "pack__tail": "drop"},
+            "pack.tail does nothing here: every document has rows of its own",
+        ),
         ({"read__join": " "}, "read.join does nothing here: there is one text field"),
         ({"read__document": "line"}, "read.document does nothing here: no input is plain text"),
     ],
@@ -45,6 +50,40 @@ def test_an_option_that_does_nothing_is_named_with_the_reason(tokenizer, corpus,
     [found] = tokenize(config).warnings
     assert warning in found
     assert found in estimate_run(config, force=True).warnings
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.csv"])
+def test_one_of_several_text_fields_that_no_record_has_is_named(tokenizer, tmp_path, name):
+    path, rows = tmp_path / name, [{"title": f"title {n}", "text": "some text"} for n in range(9)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    if name == "a.parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif name == "a.csv":
+        path.write_text("title,text\n" + "a title,some text\n" * 9)
+    else:
+        path.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    [found] = run(tokenizer, path, tmp_path / "out", read__text_field=["titel", "text"]).warnings
+    assert found == f"read.text_field titel is in none of the first records of {path}"
+    assert run(tokenizer, path, tmp_path / "right", read__text_field=["title", "text"]).warnings == ()
+
+
+def test_folders_that_a_pattern_matches_are_named_as_not_read(tokenizer, corpus, tmp_path):
+    (corpus / "deep").mkdir()
+    write_jsonl(corpus / "deep" / "b.jsonl", ["text"])
+    run(tokenizer, corpus / "a.jsonl", corpus / "a run")
+    found = run(tokenizer, corpus / "*", tmp_path / "out").warnings
+    assert f"folders that a pattern matches, and ** would look into: {corpus / 'deep'}" in found
+    found = run(tokenizer, corpus / "**", tmp_path / "all").warnings
+    assert not any("would look into" in text for text in found)
+
+
+@pytest.mark.parametrize(("num_bad", "warned"), [(5, 0), (6, 1)])
+def test_many_bad_documents_are_said_however_quiet_the_run(tokenizer, tmp_path, capsys, num_bad, warned):
+    lines = ['{"text": "good"}'] * (100 - num_bad) + ["{bad"] * num_bad
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    command = ["tokenize", str(tmp_path / "a.jsonl"), "-t", str(tokenizer), "-o", str(tmp_path / "out")]
+    assert cli.main([*command, "--eos-id", "0", "--quiet"]) == 0
+    assert capsys.readouterr().err.count("6 of 100 documents are bad: bad_json 6") == warned
 
 
 @pytest.mark.parametrize(("overlap", "warned"), [(32, 0), (33, 1), (63, 1)])

@@ -158,7 +158,7 @@ class PackConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tail: Literal["carry", "pad", "drop"] = "carry"
     """Tokens that fill no row at the end of a unit are packed together at the end of the run and the last row
     is padded (carry), are padded there and then (pad), or are packed together and the last row dropped
-    (drop)."""
+    (drop; of best_fit, every row at the end that would be less than 99% full)."""
     lookahead: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 8192
     """Documents that best_fit may choose from."""
     pad_id: WholeNumber | None = None

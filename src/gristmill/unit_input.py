@@ -74,9 +74,12 @@ class UnitInput:
 
     def _place(self, bad: BadDocument, slice_index: int) -> str:
         """Where a bad record is; how many come before the slice is known only where it is the first."""
-        start = self._starts[slice_index]
-        record = f"record {bad.record}" + (f" of the part that begins at {start}" if start else "")
+        record = self._record(bad.record, slice_index)
         return f"{record}, byte {bad.position}" if bad.position >= 0 else record
+
+    def _record(self, number: int, slice_index: int) -> str:
+        start = self._starts[slice_index]
+        return f"record {number}" + (f" of the part that begins at {start}" if start else "")
 
     def _read(self, unit: Unit, index: int) -> Iterator[DocumentBatch]:
         """The batches of a slice; a file that cannot be read to its end is noted and left there."""
@@ -99,7 +102,7 @@ class UnitInput:
                 raise RunError(f"{file.path}: {error.detail}; run the same command again") from error
             if self._config.on_bad_file == "fail":
                 raise RunError(
-                    f"{file.path}, record {num_records} of the part from {part.start}: {error}; "
+                    f"{file.path}, {self._record(num_records, index)}: {error}; "
                     "mend the file, or set read.on_bad_file: continue"
                 ) from error
             self._add_bad_file(file.path, index, num_records, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 import re
@@ -55,12 +56,14 @@ class Listing(msgspec.Struct, frozen=True):
     """The files to read, and what was passed over on the way to them."""
 
     files: list[InputFile]
-    skipped: Counter[str]
+    skipped: Counter[str] = msgspec.field(default_factory=Counter)
     """Files of folders and patterns whose name tells no format that is read, by suffix."""
-    run_folders: list[str]
+    run_folders: list[str] = msgspec.field(default_factory=list)
     """Folders of earlier runs, which are no input of this one."""
-    repeated: list[str]
+    repeated: list[str] = msgspec.field(default_factory=list)
     """Files that were named more than once."""
+    folders: list[str] = msgspec.field(default_factory=list)
+    """That patterns match, and do not look into."""
     commit: str = ""
     """Of the dataset, where the job names one."""
 
@@ -86,7 +89,7 @@ def find_inputs(config: ReadConfig, *, commit: str = "") -> Listing:
     if not config.inputs:
         raise ConfigError("read.inputs is empty; name files, folders, patterns or URLs")
     files: dict[str, InputFile] = {}
-    listing = Listing([], Counter(), [], [])
+    listing = Listing([])
     for given in config.inputs:
         path = local_path(given)
         find = _find_remote if is_remote(path) else _find_local
@@ -127,7 +130,7 @@ def _find_dataset(config: ReadConfig, commit: str) -> Listing:
                 compression=compression,
             )
         )
-    return Listing(files, Counter(), [], [], found.commit)
+    return Listing(files, commit=found.commit)
 
 
 def split_suffixes(path: str) -> tuple[str | None, str]:
@@ -205,13 +208,17 @@ def _find_local(path: str, config: ReadConfig, listing: Listing) -> list[Found]:
         elif os.path.lexists(path) or not glob.has_magic(path):
             names = [path]
         else:
-            matches = sorted(filter(_is_looked_at, glob.glob(path, recursive=True)))
+            every = sorted(glob.glob(path, recursive=True))
+            if "**" not in path:
+                listing.folders.extend(name for name in every if _is_folder_of_texts(name))
+            matches = list(filter(_is_looked_at, every))
             own = [name for name in matches if not _is_output(name, path, listing)]
             known = [name for name in own if _is_match(name, config, listing)]
-            names = _require(known, path, matches or _list_near(path))
+            names = _require(known, path, matches or every or _list_near(path))
         return [_describe_local(name) for name in names]
     except OSError as error:
-        near = f"; there is {_show_names(_list_near(path))}" if isinstance(error, FileNotFoundError) else ""
+        is_absent = isinstance(error, FileNotFoundError)
+        near = f"; there is {_show_names(_list_near(path), like=path)}" if is_absent else ""
         raise InputError(f"{error.filename or path}: {describe_error(error)}{near}") from error
 
 
@@ -254,6 +261,10 @@ def _walk(folder: str, listing: Listing) -> Iterator[str]:
         folders[:] = [name for name in shown if name not in runs]
         found += [os.path.join(root, name) for name in names if not _is_hidden(name)]
     return iter(sorted(filter(_is_looked_at, found)))
+
+
+def _is_folder_of_texts(name: str) -> bool:
+    return os.path.isdir(name) and not is_run_folder(name)
 
 
 def _is_looked_at(name: str) -> bool:
@@ -320,7 +331,11 @@ def _require(found: list[Any], given: str, instead: Iterable[Any]) -> list[Any]:
     )
 
 
-def _show_names(names: list[str]) -> str:
-    shown = ", ".join(sorted(names)[:MAX_NAMES_SHOWN]) or "nothing"
+def _show_names(names: list[str], *, like: str = "") -> str:
+    """A few, those first that are nearly what was asked for."""
+    by_name = {os.path.basename(path): path for path in names} if like else {}
+    nearest = [by_name[name] for name in difflib.get_close_matches(os.path.basename(like), by_name)]
+    ordered = [*nearest, *sorted(set(names) - set(nearest))]
+    shown = ", ".join(ordered[:MAX_NAMES_SHOWN]) or "nothing"
     more = len(names) - MAX_NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

@@ -200,4 +200,6 @@ def _pad_id(config: TokenizeConfig, facts: TokenizerFacts, eos_id: int | None) -
     for id_ in (config.pack.pad_id, facts.pad_id, eos_id, facts.eos_id):
         if id_ is not None:
             return id_
-    raise ConfigError(f"the tokenizer {facts.name} names no PAD or EOS token; give pack.pad_id")
+    known = _likely(facts.special_tokens, "eos")[:MAX_SPECIALS_SHOWN]
+    choices = " or ".join(f"pack.pad_id={id_} ({text})" for text, id_ in known) or "pack.pad_id=ID"
+    raise ConfigError(f"the tokenizer {facts.name} names no PAD or EOS token; add {choices}")

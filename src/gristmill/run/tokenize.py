@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 
@@ -151,7 +150,7 @@ def _finished_before(config: TokenizeConfig, store: RunFolder) -> RunResult | No
         return None
     if not _is_all_there(store, manifest):
         return None
-    listing = find_inputs(config.read) if not plan.commit else Listing(list(plan.files), Counter(), [], [])
+    listing = find_inputs(config.read) if not plan.commit else Listing(list(plan.files))
     if tuple(listing.files) != plan.files:
         return None
     warnings = (*option_warnings(config), *input_warnings(config.read, listing))

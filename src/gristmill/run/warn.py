@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -18,14 +19,20 @@ from gristmill.config import (
     TrainConfig,
     WriteConfig,
 )
+from gristmill.errors import BadFileError
+from gristmill.ledger import count_bad
 from gristmill.plan import Plan
-from gristmill.read import Listing
+from gristmill.read import Blocks, InputFile, Listing, is_remote, read_slice, slice_file
 from gristmill.records import Ledger, Manifest
 from gristmill.run.process import choose_backend, encodes_on_gpu
 from gristmill.run.quarantine import explain_fault, first_bad_file
 from gristmill.run.resources import num_cores
 
 MAX_NAMES_SHOWN = 3
+BAD_SHARE = 0.05
+"""Of all documents: with more bad ones, it is said."""
+FIRST_BYTES = 64 << 10
+"""Of an input, which are looked into."""
 ALPHABET_SHARE = 0.25
 """Of a vocabulary: with more, little is left for words."""
 MOST_COPIES = 2
@@ -48,6 +55,9 @@ def option_warnings(config: TokenizeConfig) -> list[str]:
     elif mode != "best_fit":
         why = f"only pack.mode best_fit chooses documents, and it is {mode}"
         found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ("lookahead",))]
+    if mode == "pad":
+        why = "every document has rows of its own"
+        found += [_unused(f"pack.{key}", why) for key in _changed(config.pack, PackConfig(), ("tail",))]
     found += _overlap(config.pack) if mode != "documents" else []
     if tables and len(tables) < len(formats) and config.pack.mode is None:
         others = ", ".join(name for name in formats if name not in tables)
@@ -127,6 +137,9 @@ def input_warnings(config: ReadConfig, listing: Listing) -> list[str]:
         found.append(f"left out, because they hold runs: {_few(listing.run_folders)}")
     if listing.repeated:
         found.append(f"named more than once, and read once: {_few(listing.repeated)}")
+    if listing.folders:
+        found.append(f"folders that a pattern matches, and ** would look into: {_few(listing.folders)}")
+    found += _absent_fields(config, listing.files)
     return found + _unused_reading(config, {file.format for file in listing.files})
 
 
@@ -138,6 +151,10 @@ def outcome_warnings(plan: Plan, folder: Path, manifest: Manifest) -> list[str]:
     has_fields = any(file.format != "text" for file in plan.files)
     if config.read.id_field is not None and has_fields and ledger.documents_encoded and not names:
         found.append(f"read.id_field is {config.read.id_field}, which is in no record")
+    bad = count_bad(ledger)
+    if bad > BAD_SHARE * ledger.documents_read:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in ledger.documents_dropped.items())
+        found.append(f"{bad:,} of {ledger.documents_read:,} documents are bad: {reasons}")
     if ledger.rows == 0 and (config.run.max_rows or config.run.max_tokens):
         limit = "run.max_tokens" if config.run.max_tokens else "run.max_rows"
         found.append(f"nothing was written: the first row or document is larger than {limit} allows")
@@ -153,6 +170,28 @@ def bad_file_warnings(folder: Path, ledger: Ledger) -> list[str]:
     number = sum(bad.values())
     text = "1 file was" if number == 1 else f"{number:,} files were"
     return [f"{text} not read to the end; {explain_fault(first) if first else ', '.join(bad)}"]
+
+
+def _absent_fields(config: ReadConfig, files: Sequence[InputFile]) -> list[str]:
+    """Of several fields that are joined one may be misspelt: then no record has it, and nothing is bad."""
+    if isinstance(config.text_field, str) or not files or files[0].format == "text":
+        return []
+    if is_remote(files[0].path):  # what is asked for once more costs time, and a finished run needs no store
+        return []
+    blocks = Blocks(FIRST_BYTES, FIRST_BYTES, memory_map=False, read_ahead=False)
+    found = []
+    for field in config.text_field:
+        alone = msgspec.structs.replace(config, text_field=field, id_field=None)
+        part = next(iter(slice_file(0, files[0], alone, FIRST_BYTES)))
+        try:
+            with closing(read_slice(files[0], part, alone, blocks)) as batches:
+                first = next(batches, None)
+            reasons = {bad.reason for bad in first.bad} if first is not None and not len(first) else set()
+        except BadFileError as error:
+            reasons = {error.reason}
+        if reasons == {"missing_field"}:
+            found.append(f"read.text_field {field} is in none of the first records of {files[0].path}")
+    return found
 
 
 def _workers(config: TokenizeConfig) -> list[str]:
