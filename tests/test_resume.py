@@ -196,7 +196,9 @@ def test_a_worker_that_outgrows_the_memory_is_ended(tokenizer, tmp_path, monkeyp
     assert all(f"run.memory, {memory // 10**6} MB" in why for why in result.failed.values())
     assert len(read_records(tmp_path / "out", read_plan(tmp_path / "out"))) > 0
     events = [json.loads(line) for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
-    assert {event["unit"] for event in events if event["event"] == "retry"} == set(result.failed)
+    retried = [event["unit"] for event in events if event["event"] == "retry"]
+    assert set(retried) == set(result.failed)
+    assert result.last.num_retries == len(retried)
     run(tokenizer, tmp_path / "corpus", tmp_path / "out", **options)
     run(tokenizer, tmp_path / "corpus", tmp_path / "whole", read__unit_bytes=25_000)
     assert output_bytes(tmp_path / "out") == output_bytes(tmp_path / "whole")

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -75,6 +76,15 @@ def test_folders_that_a_pattern_matches_are_named_as_not_read(tokenizer, corpus,
     assert f"folders that a pattern matches, and ** would look into: {corpus / 'deep'}" in found
     found = run(tokenizer, corpus / "**", tmp_path / "all").warnings
     assert not any("would look into" in text for text in found)
+
+
+def test_the_summary_tells_of_units_whose_workers_were_lost(tokenizer, corpus, tmp_path):
+    result = run(tokenizer, corpus, tmp_path / "out")
+    assert "retried" not in render_result(result)
+    last = msgspec.structs.replace(result.last, num_retries=2)
+    assert "retried     2 units; events.jsonl says why\n" in render_result(
+        msgspec.structs.replace(result, last=last)
+    )
 
 
 @pytest.mark.parametrize(("num_bad", "warned"), [(5, 0), (6, 1)])

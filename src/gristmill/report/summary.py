@@ -13,7 +13,7 @@ from gristmill.records import Ledger, Manifest
 from gristmill.report.view import workers_of
 from gristmill.report.words import duration, of_bytes, of_count, plural, printable
 from gristmill.run.bottleneck import STAGES, find_bottleneck
-from gristmill.run.folder import QUARANTINE, committed_units, read_any_plan
+from gristmill.run.folder import EVENTS, QUARANTINE, committed_units, read_any_plan
 from gristmill.run.progress import Snapshot
 from gristmill.run.tokenize import RunResult
 
@@ -50,6 +50,8 @@ def render_result(result: RunResult) -> str:
     else:
         facts["resumed"] = _resumed(result.last)
         facts |= {"time": _time(result.last, result.loading_s), "stages": _stages(result.last.stage_s)}
+        if result.last.num_retries:
+            facts["retried"] = f"{plural(result.last.num_retries, 'unit')}; {EVENTS} says why"
         facts["slowest"] = render_bottleneck(result.last.stage_s, result.last.advice)
         if result.last.peak_memory_bytes:  # nothing was measured where only the end was left to do
             facts["memory"] = f"{of_bytes(result.last.peak_memory_bytes)} at most, all processes"

@@ -20,15 +20,15 @@ STAGES: dict[str, tuple[str, str]] = {
     ),
     "parse": (
         "parsing",
-        "Records with fewer fields beside the text, or Parquet with the text in a column, are read faster.",
+        "Fewer, larger files, records with fewer fields beside the text, or Parquet are read faster.",
     ),
     "encode": ("encoding", "This is the work itself: more cores (run.workers) make it faster."),
     "count": ("counting", "This is the work itself: more cores (run.workers) make it faster."),
     "pack": ("packing", "pack.mode concat is the fastest; a smaller pack.lookahead makes best_fit faster."),
     "write": (
         "writing",
-        "Fewer formats and columns, no write.compression or a faster disk help; run.write_behind=true "
-        "writes while the next block is encoded.",
+        "Fewer formats and columns, no write.compression or a faster disk help; run.write_behind=true, "
+        "which preset extreme has, writes while the next block is encoded.",
     ),
 }
 """Of each stage: what it is called, and what would help where it takes most of the time."""

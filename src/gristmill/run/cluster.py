@@ -247,7 +247,7 @@ class ClusterBackend:
             if failure is not None and task.unit != failure.unit:
                 queue.put_back(task)
                 continue
-            progress.note("retry", unit=task.unit, why=why, worker=worker.name)
+            progress.retried(task.unit, why, worker=worker.name)
             if is_node_lost:
                 is_tried = queue.put_back_lost(task)
             else:  # alone, so that it is known next time whose fault it was

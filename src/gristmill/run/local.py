@@ -186,7 +186,7 @@ class LocalBackend:
             if task is not at_fault:
                 queue.put_back(task)
                 continue
-            progress.note("retry", unit=task.unit, why=why, worker=str(worker.process.pid))
+            progress.retried(task.unit, why, worker=str(worker.process.pid))
             block_bytes = smaller_blocks(task, self._budget) if is_memory else None
             if not queue.retry(task, is_alone=is_memory, block_bytes=block_bytes):
                 yield Outcome(task, None, why)

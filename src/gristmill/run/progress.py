@@ -55,6 +55,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     units_done: int
     units_total: int
     units_failed: int
+    num_retries: int = 0
+    """Units that were begun anew, since their worker was lost."""
     bytes_done: int
     bytes_total: int
     bytes_before: int
@@ -109,6 +111,7 @@ class Progress:
         self._bytes_before, self._units_before = self._bytes_done, self._num_done
         self._tokens_before = self._totals.tokens
         self._failed: set[int] = set()
+        self._num_retries = 0
         self._stage_s: Counter[str] = Counter()
         self.fetching: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.check: Callable[[], None] = lambda: None
@@ -130,6 +133,11 @@ class Progress:
     def lost(self, unit: int) -> None:
         """A unit must be done again."""
         self._under_way.pop(unit, None)
+
+    def retried(self, unit: int, why: str, *, worker: str) -> None:
+        """A unit's worker is lost."""
+        self._num_retries += 1
+        self.note("retry", unit=unit, why=why, worker=worker)
 
     def failed(self, unit: int, why: str) -> None:
         """A unit is given up."""
@@ -171,6 +179,7 @@ class Progress:
             units_done=self._num_done,
             units_total=self._num_units,
             units_failed=len(self._failed),
+            num_retries=self._num_retries,
             bytes_done=bytes_done,
             bytes_total=self._num_bytes,
             bytes_before=self._bytes_before,
