@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 ALIGNED_BYTES = 4096
 """Such writes begin and end at a multiple of it, in the file and in memory."""
 BUFFER_BYTES = 512 << 10
-HUGE_PAGE_BYTES = 2 << 20
 MAX_WAITING = 8
 """Buffers of a file that may wait for the disk."""
 MAX_IDLE = 16
@@ -197,22 +196,9 @@ if hasattr(os, "register_at_fork"):
 
 def _take_buffer() -> Buffer:
     with _turn:
-        if not _idle:
-            _idle.extend(_new_buffers())
-        return _idle.pop()
-
-
-def _new_buffers() -> list[Buffer]:
-    """Some side by side on a huge page, where the system has such: it is there at once, and a disk takes it
-    in one piece."""
-    room = mmap.mmap(-1, 2 * HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory = np.frombuffer(room, np.uint8)
-    start = -memory.__array_interface__["data"][0] % HUGE_PAGE_BYTES
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a system without
-            room.madvise(mmap.MADV_HUGEPAGE, start, HUGE_PAGE_BYTES)
-    places = range(start, start + HUGE_PAGE_BYTES, BUFFER_BYTES)
-    return [memory[place : place + BUFFER_BYTES] for place in places]
+        if _idle:
+            return _idle.pop()
+    return np.frombuffer(mmap.mmap(-1, BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
 
 
 def _give_back(buffer: Buffer) -> None:
