@@ -29,6 +29,16 @@ PADDED = {".gz", ".xz"}
 """Zeros after the end are padding there."""
 
 
+def test_what_needs_much_memory_to_be_decompressed_is_no_damage_and_has_a_remedy():
+    wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=28)
+    zstd = zstandard.ZstdCompressor(compression_params=wide).compressobj()
+    xz = lzma.compress(CONTENT, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 29}])
+    for compression, content in (("zstd", zstd.compress(CONTENT) + zstd.flush()), ("xz", xz)):
+        with pytest.raises(BadFileError, match=rf"{compression}: needs .* MiB.*write it anew") as raised:
+            list(decode_file(io.BytesIO(content), compression))
+        assert raised.value.reason == "large_window"
+
+
 def decode(content, suffix):
     pieces, fault = [], None
     try:
@@ -122,7 +132,7 @@ def test_an_xz_file_that_wants_gigabytes_is_refused():
     header = slice(12, 12 + (content[12] + 1) * 4)
     body = bytes(content[header])[:-4]
     content[header] = body + struct.pack("<I", zlib.crc32(body))
-    assert decode(bytes(content), ".xz") == (b"", "corrupt")
+    assert decode(bytes(content), ".xz") == (b"", "large_window")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

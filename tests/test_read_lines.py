@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gristmill.config import ReadConfig
+from gristmill.errors import BadFileError
 from gristmill.read import Blocks, list_inputs, read_slice, slice_file
+from gristmill.read.sources import MappedSource
 from reading import BLOCKS, peak_bytes, read_all, write
 
 SAME_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -48,6 +50,17 @@ line_files = st.lists(
     max_size=12,
 ).map(b"".join)
 cuts = st.integers(1, 40)
+
+
+def test_a_mapped_file_that_shrinks_is_a_bad_file(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"line\n" * 4000)
+    with path.open("rb") as file:
+        source = MappedSource(file, 0)
+        path.write_bytes(b"")
+        with pytest.raises(BadFileError, match="cannot be mapped") as raised:
+            source.grow(np.empty(0, np.uint8), 1000)
+    assert raised.value.reason == "unreadable"
 
 
 @SAME_FOLDER

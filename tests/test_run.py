@@ -316,11 +316,23 @@ def test_no_unit_goes_on_when_too_many_bad_documents_have_stopped_the_run(tokeni
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     before = set(threading.enumerate())
     options = {"run__max_bad_fraction": 0.1, "run__workers": 2}
-    with pytest.raises(RunError, match=r"bad_json .*; see the quarantine files in units/ of the run folder"):
+    with pytest.raises(RunError, match=r"of the first \d+ documents are bad, .* quarantine files in units/"):
         run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options)
     assert set(threading.enumerate()) <= before
     assert len(list((tmp_path / "out" / "units").glob("*.json"))) < 50
     run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options | {"run__max_bad_fraction": 0.99})
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_first_documents_decide_whether_too_many_are_bad_whatever_ends_first(
+    tokenizer, tmp_path, workers
+):
+    good = [json.dumps({"text": "good " * 20})]
+    (tmp_path / "a.jsonl").write_text("\n".join(good * 3000 + ["{bad"] * 300 + good * 3000))
+    options = {"run__workers": workers, "read__unit_bytes": 20_000}
+    run(tokenizer, tmp_path / "a.jsonl", tmp_path / "out", **options, run__max_bad_fraction=0.1)
+    with pytest.raises(RunError, match=r"of the first 3[0-9]{3} documents are bad"):
+        run(tokenizer, tmp_path / "a.jsonl", tmp_path / "too many", **options, run__max_bad_fraction=0.05)
 
 
 def test_a_file_name_that_is_nearly_right_is_told_the_right_one_first(tokenizer, tmp_path):

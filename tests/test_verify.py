@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import get_args
@@ -338,6 +339,14 @@ def test_a_damaged_manifest_is_a_fault(copy):
     (folder / "manifest.json").write_bytes(content[:-50])
     (fault,) = faults_of(folder)
     assert "manifest.json" in fault
+
+
+def test_a_pipe_in_place_of_a_shard_is_found_and_not_waited_for(copy):
+    folder = copy("documents")
+    shard = next((folder / "megatron").glob("*.bin"))
+    shard.unlink()
+    os.mkfifo(shard)
+    assert any(f"{shard}: is no regular file" in fault for fault in faults_of(folder, sample=0))
 
 
 def test_a_missing_record_of_the_tails_is_found_beside_a_sample(tokenizer, corpus, tmp_path):

@@ -42,7 +42,10 @@ PACKAGE = os.path.dirname(__file__)
 OWN_CODE = ("", "load", "pattern", "engines", "training")
 VIEWS: dict[str, Literal["B", "H"]] = {"|u1": "B", "<u2": "H"}
 """Of tables, as Python's own arrays have them."""
-REFUSALS = (OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+REFUSALS = (
+    *(OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    MemoryError,
+)
 """Of native code and of Python, where what was kept is not what is expected."""
 REFERENCES = ("tokenizers", "tiktoken", "sentencepiece")
 

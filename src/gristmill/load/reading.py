@@ -44,7 +44,9 @@ def read_whole(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file of at most `limit` bytes; anything else is refused without waiting for
     it."""
     with _open_regular(path, limit) as file, _named(path):
-        content = file.read(limit + 1)
+        room = os.fstat(file.fileno()).st_size + 1  # it may grow meanwhile
+        content = file.read(min(room, limit + 1))
+        content += file.read(limit + 1 - len(content)) if len(content) == room else b""
     if len(content) > limit:
         raise TokenizerFormatError(f"{path}: has more than {limit:,} bytes")
     return content

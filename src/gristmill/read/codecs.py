@@ -51,7 +51,12 @@ def decode_file(file: BinaryIO, compression: str) -> Iterator[bytes]:
 
     try:
         yield from CODECS[compression](take)
-    except (zstandard.ZstdError, GzipError, lzma.LZMAError, OSError, EOFError, ValueError) as error:
+    except lzma.LZMAError as error:
+        is_large = "Memory usage limit" in str(error)
+        remedy = f": needs more than {MAX_XZ_MEMORY >> 20} MiB; write it anew: xz -dc FILE | xz > NEW"
+        detail = f"xz{remedy}" if is_large else f"{compression}: {error}"
+        raise BadFileError("large_window" if is_large else "corrupt", detail) from error
+    except (zstandard.ZstdError, GzipError, OSError, EOFError, ValueError) as error:
         raise BadFileError("corrupt", f"{compression}: {error}") from error
 
 
@@ -70,8 +75,16 @@ def _decode_frame(take: Take, head: bytes) -> Iterator[bytes]:
     # One block of a frame holds 128 KiB at most, so that no step gives more, however small its input.
     if len(head) < 5:
         raise _truncated()
+    header = head + _take_all(take, zstandard.frame_header_size(head) - 5)
+    window_bytes = zstandard.get_frame_parameters(header).window_size
+    if window_bytes > MAX_ZSTD_WINDOW:
+        raise BadFileError(
+            "large_window",
+            f"zstd: needs {window_bytes >> 20} MiB to be decompressed, more than {MAX_ZSTD_WINDOW >> 20}; "
+            "write it anew: zstd -d --long=31 < FILE | zstd > NEW",
+        )
     decoder = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).decompressobj()
-    yield decoder.decompress(head + _take_all(take, zstandard.frame_header_size(head) - 5))
+    yield decoder.decompress(header)
     is_last = False
     while not is_last:
         block = _take_all(take, 3)

@@ -93,7 +93,10 @@ class MappedSource:
             return pending
         self._position = stop
         aligned = start - start % mmap.ALLOCATIONGRANULARITY
-        window = mmap.mmap(self._file, stop - aligned, access=mmap.ACCESS_READ, offset=aligned)
+        try:
+            window = mmap.mmap(self._file, stop - aligned, access=mmap.ACCESS_READ, offset=aligned)
+        except (ValueError, OSError) as error:  # it has shrunk, or cannot be mapped
+            raise BadFileError("unreadable", f"cannot be mapped ({error})") from error
         return np.frombuffer(window, np.uint8, offset=start - aligned)
 
 

@@ -189,7 +189,7 @@ def _finish(plan: CountPlan, folder: Path, done: DoneUnits) -> Counted:
     quarantine = QuarantineDraft(folder, plan, ordered)
     try:
         cause = quarantine.first_fault
-        check_bad_fraction(ledger, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
+        check_bad_fraction(ledger, plan.config.run.max_bad_fraction, cause=cause)
         check_balance(ledger, what="the count")
         quarantine.commit()
     finally:

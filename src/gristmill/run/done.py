@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from gristmill.ledger import LedgerSum
+from gristmill.ledger import LedgerSum, count_bad
 from gristmill.limits import Limit
 from gristmill.records import Ledger, UnitRecord
 
 
 class DoneUnits:
-    """What a limit and the end of a run ask of units: thirty bytes of each, so that a million are little."""
+    """What limits and the end of a run ask of units: fifty bytes of each, so that a million are little."""
 
     def __init__(self, num_units: int, records: Iterable[UnitRecord] = ()) -> None:
         size = num_units + 1  # the last is the tails'
@@ -21,6 +21,7 @@ class DoneUnits:
         self._is_done = np.zeros(size, np.bool_)
         self._is_limited = np.zeros(size, np.bool_)
         self._rows, self._tokens, self._carried = (np.zeros(size, np.int64) for _ in range(3))
+        self._documents, self._bad = (np.zeros(size, np.int64) for _ in range(2))
         for record in records:
             self.add(record)
 
@@ -47,6 +48,8 @@ class DoneUnits:
         self._rows[unit] = ledger.rows
         self._tokens[unit] = tokens_used(ledger)
         self._carried[unit] = ledger.tokens_carried
+        self._documents[unit] = ledger.documents_read
+        self._bad[unit] = count_bad(ledger)
 
     def forget_after(self, unit: int) -> None:
         """Units after this one do not count."""
@@ -55,6 +58,10 @@ class DoneUnits:
     def is_cut_short(self, unit: int) -> bool:
         """Whether a limit ended the unit."""
         return bool(self._is_limited[unit])
+
+    def documents_of(self, unit: int) -> tuple[int, int]:
+        """How many documents were read of it, and how many of them are bad."""
+        return int(self._documents[unit]), int(self._bad[unit])
 
     @property
     def is_limited(self) -> bool:

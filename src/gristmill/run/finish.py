@@ -48,7 +48,7 @@ def _finish(
     quarantine: QuarantineDraft,
 ) -> Manifest:
     cause = quarantine.first_fault
-    check_bad_fraction(total, plan.config.run.max_bad_fraction, is_end=True, cause=cause)
+    check_bad_fraction(total, plan.config.run.max_bad_fraction, cause=cause)
     ledger = _balance(total, is_limited=done.is_limited)
     draft.flush()
     of_all = [

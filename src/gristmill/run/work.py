@@ -71,6 +71,8 @@ class Work:
         self._backend = backend
         self._progress = progress
         self._max_bad_fraction = run.max_bad_fraction
+        self._judged = self._num_documents = self._num_bad = 0
+        """Units from the first on, and what is in them."""
         self._limit = Limit(run.max_rows, run.max_tokens)
         self._has_limit = self._limit != Limit()
         self._left = self._limit
@@ -85,14 +87,27 @@ class Work:
         with closing(self._backend.run(tasks, self._progress)) as outcomes:
             for outcome in outcomes:
                 self._take(outcome)
-                if self._max_bad_fraction < 1:
-                    total, cause = self.done.ledger.total(), "what is kept of them is in quarantine"
-                    check_bad_fraction(total, self._max_bad_fraction, is_end=False, cause=cause)
+                self._judge()
                 last = self._last_needed()
                 if last is not None:
                     break
         if last is not None:
             self._cut(last)
+
+    def _judge(self) -> None:
+        """Stop where the first units have too many bad documents, whichever units end first."""
+        while self._judged < len(self._plan.units) and self._judged in self.done:
+            documents, bad = self.done.documents_of(self._judged)
+            self._num_documents += documents
+            self._num_bad += bad
+            self._judged += 1
+            is_known = self._num_documents >= MIN_DOCUMENTS_TO_JUDGE
+            if is_known and self._num_bad > self._max_bad_fraction * self._num_documents:
+                raise RunError(
+                    f"{self._num_bad} of the first {self._num_documents} documents are bad, more than "
+                    f"run.max_bad_fraction {self._max_bad_fraction} allows; what is kept of them is in the "
+                    f"quarantine files in {FOLDER}/ of the run folder"
+                )
 
     def do_tails(self) -> None:
         """What the units carried over, packed together; a limit that was reached leaves nothing to pack."""
@@ -138,8 +153,8 @@ class Work:
             self._do_one(Task(last, self._left))
 
 
-def check_bad_fraction(total: Ledger, allowed: float, *, is_end: bool, cause: str = "") -> None:
-    """Refuse a run of which more documents are bad than is allowed, or all of them; `cause` is an example."""
+def check_bad_fraction(total: Ledger, allowed: float, *, cause: str = "") -> None:
+    """Refuse a whole run of which more documents are bad than is allowed, or all; `cause` is an example."""
     bad = count_bad(total)
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.documents_dropped.items())
     files = ", ".join(f"{reason} {count}" for reason, count in total.bad_files.items())
@@ -148,13 +163,12 @@ def check_bad_fraction(total: Ledger, allowed: float, *, is_end: bool, cause: st
         remedy = f"{cause}; see the quarantine files in {FOLDER}/ of the run folder"
     if 0 < total.documents_read == total.documents_dropped.get("bad_json"):
         remedy = f"if the input is plain text, set read.format (--input-format text); {remedy}"
-    is_judged = is_end or total.documents_read >= MIN_DOCUMENTS_TO_JUDGE
-    if is_judged and bad > allowed * total.documents_read:
+    if bad > allowed * total.documents_read:
         raise RunError(
             f"{bad} of {total.documents_read} documents are bad ({reasons}), more than run.max_bad_fraction "
             f"{allowed} allows; {remedy}"
         )
-    if is_end and total.documents_encoded == 0 and not total.documents_dropped.get("limit"):
+    if total.documents_encoded == 0 and not total.documents_dropped.get("limit"):
         raise RunError(
             f"no document could be used (documents: {reasons or 'none'}; files: {files or 'none bad'}); "
             f"{remedy}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from blake3 import blake3
 
 from gristmill.errors import RunError
+from gristmill.files import open_without_waiting
 from gristmill.finished import FinishedRun
 from gristmill.records import FileRecord
 from gristmill.report.words import of_bytes
@@ -54,8 +56,11 @@ def check_file(folder: Path, record: FileRecord) -> str | None:
     """What is wrong with a file, or None."""
     path = folder / record.path
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        with open_without_waiting(path) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return f"{path}: is no regular file"
+            size = status.st_size
             if size != record.num_bytes:
                 return f"{path}: has {size} bytes, its record says {record.num_bytes}"
             digest = blake3()

@@ -154,7 +154,7 @@ def _check_quarantine(run: FinishedRun) -> Iterator[str]:
     path = run.folder / QUARANTINE
     entries = run.quarantined()
     try:
-        with path.open("rb") if path.exists() else io.BytesIO() as lines:
+        with path.open("rb") if path.is_file() else io.BytesIO() as lines:
             for number, line in enumerate(lines):
                 entry = next(entries, None)
                 if entry is None or msgspec.json.encode(entry) + b"\n" != line:
