@@ -113,6 +113,18 @@ def test_a_damaged_file_counts_for_nothing(file, cache):
         assert kept.read_bytes() == whole
 
 
+def test_a_cache_that_memory_does_not_suffice_for_is_not_used(file, monkeypatch):
+    expected = gristmill.load_tokenizer(file).encode("some text").tolist()
+
+    def read_nothing(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(engine_cache, "_read_kept", read_nothing)
+    tokenizer = gristmill.load_tokenizer(file)
+    assert not was_recalled(tokenizer)
+    assert tokenizer.encode("some text").tolist() == expected
+
+
 def test_a_change_of_any_file_or_option_is_another_tokenizer(file, tmp_path, monkeypatch):
     gristmill.load_tokenizer(file)
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<|endoftext|>"}')

@@ -52,10 +52,13 @@ def decode_file(file: BinaryIO, compression: str) -> Iterator[bytes]:
     try:
         yield from CODECS[compression](take)
     except lzma.LZMAError as error:
-        is_large = "Memory usage limit" in str(error)
-        remedy = f": needs more than {MAX_XZ_MEMORY >> 20} MiB; write it anew: xz -dc FILE | xz > NEW"
-        detail = f"xz{remedy}" if is_large else f"{compression}: {error}"
-        raise BadFileError("large_window" if is_large else "corrupt", detail) from error
+        if "Memory usage limit" not in str(error):
+            raise BadFileError("corrupt", f"{compression}: {error}") from error
+        raise BadFileError(
+            "large_window",
+            f"xz: needs more than {MAX_XZ_MEMORY >> 20} MiB to be decompressed; "
+            "write it anew: xz -dc FILE | xz > NEW",
+        ) from error
     except (zstandard.ZstdError, GzipError, OSError, EOFError, ValueError) as error:
         raise BadFileError("corrupt", f"{compression}: {error}") from error
 
